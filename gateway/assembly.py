@@ -19,7 +19,7 @@ from gateway.http.app import GatewayFlask
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
 from gateway.http.wire import cloud_events
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.http.wire.shapes import commit_event
 from gateway.limits import ServiceLimits, limits_of
 from gateway.metrics.prometheus import measured
@@ -60,7 +60,7 @@ def create_application(settings: Settings) -> ServedApp:
     neighbours = None if turns is None else _neighbours(limits.service, turns)
     handed_to = None if neighbours is None else ByMessages(neighbours)
     gateway = GatewayService(
-        store, runtime, limits.service, turns, watched.meters, remembered, handed_to
+        store, runtime, limits.service, turns, watched.meters, encode_refusal, handed_to
     )
     if neighbours is not None:
         _listen(neighbours, gateway)

@@ -144,7 +144,7 @@ class Contradiction(Exception):
 
     # The text for clients. It names no records, because these may be documents that the client may
     # not see.
-    told: Final = (
+    public_detail: Final = (
         "what is stored of this catalog can't be read or doesn't fit together, as if somebody had"
         " edited the database; it was logged, and `gateway verify` says more"
     )

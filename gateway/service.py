@@ -13,7 +13,14 @@ from gateway.commit.loop import CommitLoop, RoundParts
 from gateway.commit.queue import Queue, Turns
 from gateway.commit.series import Series
 from gateway.decide.edits import Edit, KeyEdit
-from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutcome, told_refusal
+from gateway.decide.request import (
+    EncodeRefusal,
+    Request,
+    RequestTerms,
+    Rules,
+    WriteOutcome,
+    code_and_detail,
+)
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.from_state import FeedsFromState
@@ -25,7 +32,7 @@ from gateway.model import CommitRecord, Reply
 from gateway.read.current import CurrentDocuments, DocumentReading
 from gateway.read.differences import DifferenceReads
 from gateway.read.digests import DigestListing
-from gateway.read.history import EVERY, HistoryPage, HistoryReads, RevisionAt, TellCommits, Which
+from gateway.read.history import EVERY, EncodeCommits, HistoryPage, HistoryReads, RevisionAt, Which
 from gateway.read.listing import Listing
 from gateway.read.losses import LossReads
 from gateway.read.partitions import PartitionPlanner
@@ -45,7 +52,7 @@ from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 from gateway.uploads import UploadService
 
-_Answer = TypeVar("_Answer")
+_Item = TypeVar("_Item")
 
 _PATIENCE_S = 1.0  # how long ``check_ready`` waits for a primary
 # Down to this many bytes the cache is shrunk if requests need its memory: some hundred thousand
@@ -77,13 +84,13 @@ class GatewayService:
         limits: ServiceLimits,
         turns: Turns | None = None,
         meters: Meters = NO_METERS,
-        told: Tell = told_refusal,
+        encode_refusal: EncodeRefusal = code_and_detail,
         neighbours: Peers | None = None,
     ) -> None:
         """``turns`` are those that the workers of this machine take, if they can; with
         ``neighbours``, they hand writes over to each other.
 
-        ``meters`` report the work. ``told``: see ``Rules``.
+        ``meters`` report the work. ``encode_refusal``: see ``Rules``.
         """
         self.limits = limits
         self.memory = Memory(runtime, limits.memory, self._shrink_cache)
@@ -114,7 +121,8 @@ class GatewayService:
         self.differences = DifferenceReads(store, self.listing, limits)
         self.reverts = RevertReads(store, self._history, self.differences)
         self.janitor = Janitor(store, settler, runtime, limits.replies_kept_s)
-        self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
+        rules = Rules(limits, store.stored_bytes, settings.of, encode_refusal)
+        self._loop = self._loop_by(observer, rules)
         self.commit_for = self._loop.commit_for  # for requests that other workers hand over
         self.subscriptions = SubscriptionService(store, settler, runtime, limits.relay)
         self.uploads = UploadService(store.uploads(), self, runtime, limits)
@@ -197,32 +205,32 @@ class GatewayService:
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
     ) -> HistoryPage[CommitRecord]:
-        """A page of the history; for errors see ``HistoryReads.told``."""
+        """A page of the history; for errors see ``HistoryReads.encoded_commits``."""
         return _as_unavailable(
             lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)
         )
 
-    def told_commits(
+    def encoded_commits(
         self,
         catalog: str,
-        tell: TellCommits[_Answer],
+        encode: EncodeCommits[_Item],
         *,
         after: int,
         limit: int,
         key: str | None,
         which: Which = EVERY,
-    ) -> HistoryPage[_Answer]:
-        """``commits`` as ``tell`` turns them into answers; none is kept once that is done."""
+    ) -> HistoryPage[_Item]:
+        """``commits`` as ``encode`` turns them into answers; none is kept once that is done."""
         return _as_unavailable(
-            lambda: self._history.told(
-                catalog, tell, after=after, limit=limit, key=key, which=which
+            lambda: self._history.encoded_commits(
+                catalog, encode, after=after, limit=limit, key=key, which=which
             )
         )
 
-    def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Answer]) -> _Answer:
-        """The commit at ``revision`` as ``tell`` turns it into an answer; for errors see
-        ``HistoryReads.told_commit``."""
-        return _as_unavailable(lambda: self._history.told_commit(catalog, revision, tell))
+    def encoded_commit(self, catalog: str, revision: int, encode: EncodeCommits[_Item]) -> _Item:
+        """The commit at ``revision`` as ``encode`` turns it into an answer; for errors see
+        ``HistoryReads.encoded_commit``."""
+        return _as_unavailable(lambda: self._history.encoded_commit(catalog, revision, encode))
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """What an idempotency key decided; None proves that it has decided nothing so far."""
@@ -279,6 +287,6 @@ class GatewayService:
             self._store.ping()
 
 
-def _as_unavailable(call: Callable[[], _Answer]) -> _Answer:
+def _as_unavailable(call: Callable[[], _Item]) -> _Item:
     with as_unavailable():
         return call()

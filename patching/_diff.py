@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from patching.errors import DEFAULT_LIMITS, LimitExceeded, Limits
-from patching.list_rules import NO_LISTS, ArraySet, ListRule, Lists, told_apart
+from patching.list_rules import NO_LISTS, ArraySet, ListRule, Lists, by_name
 from patching.values import ABSENT, Document, Json, encoded_bytes, equal, exceeds_bytes
 
 # Comparing this many bytes of JSON text takes as long as examining one member or item.
@@ -162,7 +162,7 @@ class _Changes:
     ) -> None:
         """Emits removals first, then additions and changes in the order of `b`."""
         self.examine_arrays(a, b)
-        before, after = (told_apart(each, rule.address_of) for each in (a, b))
+        before, after = (by_name(each, rule.address_of) for each in (a, b))
         if before is None or after is None or level > self.depth_max:
             if not equal(a, b):
                 self.emit({"op": "replace", "path": path, "value": b})

@@ -83,7 +83,7 @@ class PinnedItems:
         tokens = operation.tokens[:-1] if isinstance(operation, Remove) else operation.tokens
         for step in self._steps(root, tokens):
             # Any other operation needed the item pinned, or made it; its key may have changed.
-            if not isinstance(operation, Test) or self._tells(step, tokens[step.at + 1 :]):
+            if not isinstance(operation, Test) or self._identifies(step, tokens[step.at + 1 :]):
                 self._pin(step.address, step.rule, step.item)
         if isinstance(operation, Test | Add | Replace):
             self._pin_below(root, tokens)
@@ -114,7 +114,7 @@ class PinnedItems:
             lists = lists.below(token)
         return steps
 
-    def _tells(self, step: _Step, below: Tokens) -> bool:
+    def _identifies(self, step: _Step, below: Tokens) -> bool:
         """Whether a test at `below` in the item, with earlier ones, tells which item it is."""
         if not below:
             return True

@@ -241,7 +241,7 @@ NO_LISTS: Final = Lists()
 _Name = TypeVar("_Name", str, ItemKey)
 
 
-def told_apart(
+def by_name(
     items: Iterable[Any], name_of: Callable[[Any], _Name | None]
 ) -> dict[_Name, Any] | None:
     """The items by their names; None if two have one name, or one has none."""
@@ -438,7 +438,7 @@ def with_key(value: Json, rules: Rules, name: str, item: Document, before: Json)
 def _items(array: list[Any], rules: Lists) -> dict[str, Any] | None:
     """The items by address; None if they have no rule, or one has no address of its own."""
     rule = rules.rule
-    return None if rule is None else told_apart(array, rule.address_of)
+    return None if rule is None else by_name(array, rule.address_of)
 
 
 def owned_leaves(tree: Tree, content: Json, rules: Rules) -> Iterator[tuple[Tokens, int, Json]]:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from patching.errors import DEFAULT_LIMITS, LimitExceeded, Limits
-from patching.list_rules import NO_LISTS, ItemKey, ListRule, Lists, told_apart
+from patching.list_rules import NO_LISTS, ItemKey, ListRule, Lists, by_name
 from patching.pointers import Tokens, is_within, join_pointer, split_pointer
 from patching.values import ABSENT, Document, Json, depth, encoded_bytes, equal
 
@@ -174,7 +174,7 @@ class _Work:
         self, tokens: Tokens, lists: Lists, base: list[Any], wanted: list[Any], now: list[Any]
     ) -> Document:
         if lists.rule is not None:
-            found = [told_apart(each, lists.rule.key_of) for each in (base, wanted, now)]
+            found = [by_name(each, lists.rule.key_of) for each in (base, wanted, now)]
             keyed = [each for each in found if each is not None]
             if len(keyed) == len(found):
                 return self.items(tokens, lists, lists.rule, *keyed)

@@ -271,17 +271,17 @@ class StrictTool(Tool):
 
 
 def _refused_arguments(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    told = [
+    found = [
         {"pointer": join_pointer(tuple(map(str, each["loc"]))), "detail": each["msg"]}
         for each in errors[:_ERRORS_MAX]
     ]
-    return {"code": "invalid_argument", "applied": "no", **told[0], "errors": told}
+    return {"code": "invalid_argument", "applied": "no", **found[0], "errors": found}
 
 
 def _result(result: dict[str, Any], *, refused: bool) -> CallToolResult:
-    told, text = _with_text(result)
+    content, text = _with_text(result)
     return CallToolResult(
-        content=[TextContent(text=text)], structured_content=told, is_error=refused
+        content=[TextContent(text=text)], structured_content=content, is_error=refused
     )
 
 
@@ -292,9 +292,9 @@ def _with_text(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
     if len(text.encode(errors="surrogatepass")) <= RESULT_BYTES_MAX:
         return result, text
     detail = f"the result would be larger than {RESULT_BYTES_MAX} bytes"
-    told: dict[str, Any] = {"code": result.get("code", "too_large"), "detail": detail}
-    told |= {name: result[name] for name in ("applied", "changed", "revision") if name in result}
-    return _with_text(told)
+    short: dict[str, Any] = {"code": result.get("code", "too_large"), "detail": detail}
+    short |= {name: result[name] for name in ("applied", "changed", "revision") if name in result}
+    return _with_text(short)
 
 
 def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:

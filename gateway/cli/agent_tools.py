@@ -273,7 +273,7 @@ class AgentTools:
     ) -> Result:
         """What ``change`` would do: the effective patch, and whom it takes fields from."""
         written = self._patched(catalog, key, operations, token, list_keys, dry_run=True)
-        return self._told(written)
+        return self._result(written)
 
     def change(
         self,
@@ -305,7 +305,7 @@ class AgentTools:
         written = self._patched(
             catalog, key, operations, token, list_keys, why=why, call_id=call_id, dry_run=dry_run
         )
-        return self._told(written)
+        return self._result(written)
 
     def apply(
         self,
@@ -348,9 +348,9 @@ class AgentTools:
                 raise
             detail = f"{key!r} is there already: send the token of what you read"
             raise ToolRefused({**refused.result, "detail": detail}) from refused
-        told = self._told(written)
-        told["skipped"] = _fitting([leaf.pointer for leaf in written.skipped])
-        return told
+        result = self._result(written)
+        result["skipped"] = _fitting([leaf.pointer for leaf in written.skipped])
+        return result
 
     def undo(
         self,
@@ -389,12 +389,12 @@ class AgentTools:
             self.scope.require(key)
         commits = self._catalog(catalog).commits(after=after, key=key or None, page_size=limit)
         page = _answered(lambda: list(islice(commits, limit + 1)))
-        told = [self._commit(each) for each in page[:limit]]
-        told = _fitting(told, _VALUE_BYTES_MAX) or told[:1]
-        shown = [each for each in told if each["changes"] or not self.scope.prefix]
+        shapes = [self._commit(each) for each in page[:limit]]
+        shapes = _fitting(shapes, _VALUE_BYTES_MAX) or shapes[:1]
+        shown = [each for each in shapes if each["changes"] or not self.scope.prefix]
         return {
             "commits": shown,
-            "next": page[len(told) - 1].revision if len(page) > len(told) else None,
+            "next": page[len(shapes) - 1].revision if len(page) > len(shapes) else None,
         }
 
     def _changes(self, changes: Sequence[Change]) -> Result:
@@ -496,7 +496,7 @@ class AgentTools:
             refused |= {"operation": error.operation, "pointer": error.pointer}
             raise ToolRefused(self._beside(refused, catalog, key)) from error
 
-    def _told(self, written: Written) -> Result:
+    def _result(self, written: Written) -> Result:
         changes = [
             {
                 "key": each.get("key"),

@@ -25,7 +25,7 @@ from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
 from patching.client.results import Owner
 from patching.ownership import CONFLICTS
 
-_TOLD_MAX = 20
+_SHOWN_MAX = 20
 
 
 @click.command("apply", cls=ClientCommand)
@@ -165,7 +165,7 @@ class _Run:
                 self.counts["skipped"] += 1
                 owners = ", ".join(described(Owner(**each)) for each in leaf["owners"])
                 key = answer.line.subject["key"]
-                self._tell("skipped", f"{key!r}: {leaf['pointer']} is left to {owners}")
+                self._show("skipped", f"{key!r}: {leaf['pointer']} is left to {owners}")
 
     def prune(self, prefix: str) -> None:
         """Let go of the documents that weren't named."""
@@ -195,18 +195,18 @@ class _Run:
             self.counts["refused"] += 1
             self._error = self._error or answer.error
             key = answer.line.subject["key"]
-            self._tell("refused", f"{key!r}: {explained(answer.error)}")
+            self._show("refused", f"{key!r}: {explained(answer.error)}")
 
-    def _tell(self, count: str, text: str) -> None:
-        if self.counts[count] <= _TOLD_MAX:
+    def _show(self, count: str, text: str) -> None:
+        if self.counts[count] <= _SHOWN_MAX:
             error_line(text)
 
     def report(self) -> int:
         """Print the counts; returns the exit code."""
         for count in ("skipped", "refused"):
-            untold = self.counts[count] - _TOLD_MAX
-            if untold > 0:
-                error_line(f"and {untold} more {count}")
+            more = self.counts[count] - _SHOWN_MAX
+            if more > 0:
+                error_line(f"and {more} more {count}")
         shape = {"catalog": self._catalog, **self.counts, "dry_run": self._dry_run}
         self._session.output.answer(shape)
         return exit_codes.DONE if self._error is None else exit_codes.exit_code(self._error)

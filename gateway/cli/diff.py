@@ -116,35 +116,35 @@ def diff(
         if key is not None or before is not None or after is not None or attributes:
             raise click.UsageError("--file compares all documents: leave out KEY, --from, --to")
         applied = None if manager is None else ApplyOptions(manager, conflict or "refuse", prune)
-        return _tell_drift(Drift(session, catalog, path, prefix, applied, as_patch))
+        return _show_drift(Drift(session, catalog, path, prefix, applied, as_patch))
     if manager is not None:
         raise click.UsageError("--manager needs --file")
     if key is None:
         if before is None or attributes:
             raise click.UsageError("give KEY, --from or --file; --attributes needs KEY")
         whole = Whole(session, catalog, before, after, prefix)
-        whole.tell_patches() if as_patch else whole.tell()
+        whole.show_patches() if as_patch else whole.show()
         return None
     if before is not None or after is not None or prefix:
         raise click.UsageError("--from, --to and --prefix compare all documents: leave KEY out")
-    _tell_one(Subject(session, catalog, key, attributes), first, second, as_patch)
+    _show_one(Subject(session, catalog, key, attributes), first, second, as_patch)
     return None
 
 
-def _tell_one(of: Subject, first: str | None, second: str | None, as_patch: bool) -> None:
+def _show_one(of: Subject, first: str | None, second: str | None, as_patch: bool) -> None:
     old, new = _sides(of, first, second)
     if old.value is ABSENT and new.value is ABSENT:
         raise Missing(f"there is no document {of.key!r} ({old.name}, {new.name})")
     if as_patch:
         of.session.output.value(_patch(of, old, new))
     else:
-        _tell(of.session, f"{of.catalog}/{of.key}", old, new)
+        _show(of.session, f"{of.catalog}/{of.key}", old, new)
 
 
-def _tell_drift(drift: Drift) -> int:
+def _show_drift(drift: Drift) -> int:
     """Print the differences; returns the exit code."""
     try:
-        return 1 if drift.tell() else 0
+        return 1 if drift.show() else 0
     except ReaderGone:  # while a difference was printed
         return 1
 
@@ -160,7 +160,7 @@ def _patch(of: Subject, old: Side, new: Side) -> Any:
     return {"patch": changes, "array_primary_keys": {}} if lists and changes else changes
 
 
-def _tell(session: Session, what: str, old: Side, new: Side) -> None:
+def _show(session: Session, what: str, old: Side, new: Side) -> None:
     names = (f"{what} ({old.name})", f"{what} ({new.name})")
     lines = _readable(old.value, new.value, names)
     if session.output.pretty and sys.stdout.isatty():
@@ -232,25 +232,25 @@ class Whole:
     after: int | None
     prefix: str
 
-    def tell_patches(self) -> None:
+    def show_patches(self) -> None:
         for each in self._differences():
             shape = {name: value for name, value in asdict(each).items() if value is not ABSENT}
             self.session.output.json_line(shape)
 
-    def tell(self) -> None:
+    def show(self) -> None:
         for each in self._differences():
             if each.key is None:  # the settings, which can't be read at an old revision
-                self._tell_settings(each)
+                self._show_settings(each)
                 continue
             what = f"{self.catalog}/{each.key}"
-            _tell(self.session, what, *self._sides(each, each.value, each.patch, False))
+            _show(self.session, what, *self._sides(each, each.value, each.patch, False))
             beside: Document = dict(each.attributes) if each.attributes else ABSENT
             sides = self._sides(each, beside, each.attributes_patch, True)
-            _tell(self.session, f"{what} attributes", *sides)
+            _show(self.session, f"{what} attributes", *sides)
 
-    def _tell_settings(self, each: Difference) -> None:
-        told = each.patch if each.change == "changed" else [each.value]
-        lines = [msgspec.json.encode(one).decode() for one in told]
+    def _show_settings(self, each: Difference) -> None:
+        parts = each.patch if each.change == "changed" else [each.value]
+        lines = [msgspec.json.encode(one).decode() for one in parts]
         self.session.output.text([f"{self.catalog} settings: {each.change}", *lines])
 
     def _differences(self) -> Iterator[Difference]:
@@ -291,7 +291,7 @@ class Drift:
     applied: ApplyOptions | None
     as_patch: bool
 
-    def tell(self) -> int:
+    def show(self) -> int:
         """Print the differences; returns how many documents differ."""
         entries = {each.key: each for each in entries_of(self.session, self.path, self.prefix)}
         count = others = 0
@@ -309,7 +309,7 @@ class Drift:
             if self.as_patch:
                 self.session.output.json_line({"key": key, "patch": changes})
             else:
-                _tell(self.session, f"{self.catalog}/{key}", old, new)
+                _show(self.session, f"{self.catalog}/{key}", old, new)
         compared = len(entries) + others
         self.session.output.message(f"{count} of {compared} documents differ")
         return count

@@ -394,10 +394,10 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
 def _tokens(transport: Transport) -> Iterator[CheckFinding]:
     """The tokens that end soon, if the principal may list tokens."""
     try:
-        told = transport.request("GET", "/v1/tokens").json()
+        listed = transport.request("GET", "/v1/tokens").json()
     except ClientError:  # it isn't admin of everything, or it is an earlier gateway
         return
-    yield check_tokens(told.get("tokens", ()), datetime.now(UTC))
+    yield check_tokens(listed.get("tokens", ()), datetime.now(UTC))
 
 
 def check_tokens(tokens: Sequence[Mapping[str, Any]], now: datetime) -> CheckFinding:

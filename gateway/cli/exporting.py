@@ -59,9 +59,9 @@ def export(
         whole_file(output_file) as file,
         progress(session.output, f"exporting {catalog}", None) as advance,
     ):
-        documents, told_at = write_out(of, asked, file.write, advance)
+        documents, at_revision = write_out(of, asked, file.write, advance)
     session.output.message(
-        f"{documents} documents of {catalog!r} at revision {told_at}, without their owners"
+        f"{documents} documents of {catalog!r} at revision {at_revision}, without their owners"
     )
 
 
@@ -84,12 +84,12 @@ def _as_object(
 def _as_lines(
     of: Catalog, asked: dict[str, Any], write: Write, advance: Advance
 ) -> tuple[int, int]:
-    count = told_at = 0
+    count = at_revision = 0
     for document in of.documents(**asked):
         line: dict[str, Any] = {"key": document.key, "value": document.value}
         if document.attributes:
             line["attributes"] = document.attributes
         write(msgspec.json.encode(line) + b"\n")
-        count, told_at = count + 1, document.catalog_revision
+        count, at_revision = count + 1, document.catalog_revision
         advance(1)
-    return count, told_at
+    return count, at_revision

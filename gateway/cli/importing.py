@@ -93,9 +93,9 @@ def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntr
         raise click.UsageError(f"can't read {path!r}: {error.strerror}") from error
 
 
-def read_folder(folder: Path, prefix: str, tell: Callable[[str], object]) -> Iterator[ImportEntry]:
+def read_folder(folder: Path, prefix: str, warn: Callable[[str], object]) -> Iterator[ImportEntry]:
     """The document of each ``.json`` file below; its key is its path without the suffix, and begins
-    with ``prefix``. ``tell`` gets a line about other files, unless they are hidden. Raises
+    with ``prefix``. ``warn`` gets a line about other files, unless they are hidden. Raises
     ImportFileError, and UsageError if a part can't be read: a file that wasn't seen mustn't count
     as missing."""
 
@@ -114,7 +114,7 @@ def read_folder(folder: Path, prefix: str, tell: Callable[[str], object]) -> Ite
     ]
     if others:
         count = "1 file is" if len(others) == 1 else f"{len(others)} files are"
-        tell(f"{count} left out, such as {str(others[0])!r}: only .json files are documents")
+        warn(f"{count} left out, such as {str(others[0])!r}: only .json files are documents")
     for name in found:
         file, key = folder / name, name.as_posix().removesuffix(".json")
         if name.name.endswith(".json") and key.startswith(prefix):
@@ -275,9 +275,9 @@ def _report(session: Session, catalog: str, tally: ImportTally, dry_run: bool) -
         error_line(f"{key!r} has other content: left alone")
     for key, error in tally.errors:
         error_line(f"{key!r}: {explained(error)}")
-    untold = tally.conflicts + tally.refused - len(tally.conflicting) - len(tally.errors)
-    if untold:
-        error_line(f"and {untold} more like these")
+    more = tally.conflicts + tally.refused - len(tally.conflicting) - len(tally.errors)
+    if more:
+        error_line(f"and {more} more like these")
     report: dict[str, Any] = {
         "catalog": catalog,
         "read": tally.read,

@@ -138,7 +138,7 @@ def log(
     commits: Iterable[Commit] = islice(found, limit)
     if last is not None:
         commits = deque(commits, maxlen=last)
-    if _tell(session, commits):
+    if _show(session, commits):
         return
     if not _head(of):
         raise Missing(f"there never was a catalog {catalog!r}")
@@ -193,10 +193,10 @@ def _follow(
         of.changes(after, keys=keys, prefix=prefix, authors=authors) as feed,
         session.output.ended_from_outside(feed.close),
     ):
-        _tell(session, islice(feed, limit))
+        _show(session, islice(feed, limit))
 
 
-def _tell(session: Session, commits: Iterable[Commit]) -> int:
+def _show(session: Session, commits: Iterable[Commit]) -> int:
     """Print the commits; returns how many there were."""
     count = 0
     for commit in commits:

@@ -80,7 +80,7 @@ def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags
         checked_name(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--name") from error
-    with _tokens(flags) as tokens, _told_if_unknown():
+    with _tokens(flags) as tokens, _explaining_unknown():
         issued = tokens.issue(name, grants, lifetime_s)
     click.echo(issued.text)
     expires = issued.stored.expires_us
@@ -119,7 +119,7 @@ def show(**flags: Any) -> None:
 @database_flags
 def revoke(token_id: str, **flags: Any) -> None:
     """Revoke the token with this ID, which list shows; it stops working within five seconds."""
-    with _tokens(flags) as tokens, _told_if_unknown():
+    with _tokens(flags) as tokens, _explaining_unknown():
         revoked = tokens.revoke(token_id)
     if revoked is None:
         # The argument may be a token by mistake, so it isn't repeated.
@@ -144,7 +144,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
 
 
 @contextmanager
-def _told_if_unknown() -> Iterator[None]:
+def _explaining_unknown() -> Iterator[None]:
     """For a change: if its answer gets lost, say that its outcome is unknown."""
     from gateway.cli.exit_codes import UnknownIfDone
     from gateway.store.contract import StoreUnreachable
@@ -154,8 +154,8 @@ def _told_if_unknown() -> Iterator[None]:
     except StoreUnreachable as error:
         if error.nothing_done:
             raise
-        told = "it is unknown whether that was done, see gateway token list"
-        raise UnknownIfDone(f"{told}: {error}") from error
+        detail = "it is unknown whether that was done, see gateway token list"
+        raise UnknownIfDone(f"{detail}: {error}") from error
 
 
 def _settings(flags: dict[str, Any]) -> Settings:

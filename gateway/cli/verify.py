@@ -124,12 +124,12 @@ def _report(verification: Verification, names: Iterable[str], *, independent: bo
     except BaseException:  # Ctrl+C, too
         if verified is not None:
             # Not the command itself: a connection string may hold a password.
-            told = (
+            text = (
                 f"verified up to catalog {verified!r}, findings: {findings}; for the rest, give the"
                 f" same command with {shlex.quote(f'--after={verified}')}"
             )
             uncounted = "; its exit code won't count these findings" if findings else ""
-            click.echo(f"{told}{uncounted}", err=True)
+            click.echo(f"{text}{uncounted}", err=True)
         raise
     found = "clean" if tally.findings == 0 else f"findings: {tally.findings}"
     twice = f" patches applied twice: {tally.patches}," if independent else ""

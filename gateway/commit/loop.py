@@ -344,7 +344,7 @@ class Round:
             return
         detail = "the gateway failed before anything was tried"
         if isinstance(error, Contradiction):
-            detail = f"nothing was tried: {error.told}"
+            detail = f"nothing was tried: {error.public_detail}"
         refused = Refused(StoreUnavailable(detail))
         if isinstance(error, MemoryError):
             refused = Refused(MemoryFull("the process has no memory left to decide the request"))

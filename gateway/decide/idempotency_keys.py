@@ -4,7 +4,7 @@ An outcome without a commit is kept in a verdict, as JSON. This module makes tha
 back.
 
 Of a document, only what its token is made of is kept, not its content. Of a refusal, what
-``Rules.told`` returns.
+``Rules.encode_refusal`` returns.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from gateway.model import (
 )
 from patching import Json
 
-Told = dict[str, Any]
+VerdictJson = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 
 
-def told_outcome(outcome: Unchanged | Refused, rules: Rules) -> Told:
+def encode_outcome(outcome: Unchanged | Refused, rules: Rules) -> VerdictJson:
     if isinstance(outcome, Refused):
-        return {"refused": dict(rules.told(outcome.error))}
+        return {"refused": dict(rules.encode_refusal(outcome.error))}
     documents: dict[str, Json] = {
-        key: _told_document(document) for key, document in outcome.documents.items()
+        key: _encode_document(document) for key, document in outcome.documents.items()
     }
-    told: Told = {"documents": documents}
+    encoded: VerdictJson = {"documents": documents}
     if not outcome.succeeded:
-        told["succeeded"] = False
+        encoded["succeeded"] = False
     if outcome.rebased_from is not None:
-        told["rebased_from"] = outcome.rebased_from
+        encoded["rebased_from"] = outcome.rebased_from
     if outcome.skipped:
-        told["skipped"] = msgspec.to_builtins(outcome.skipped)
+        encoded["skipped"] = msgspec.to_builtins(outcome.skipped)
     if outcome.left_out:
-        told["left_out"] = list(outcome.left_out)
-    return told
+        encoded["left_out"] = list(outcome.left_out)
+    return encoded
 
 
 def verdict_of(
@@ -65,9 +65,9 @@ def verdict_of(
 ) -> Verdict:
     """The catalog's verdict of this ``number``: what the request's key decided, at ``revision``."""
     assert request.idempotency is not None
-    told = told_outcome(outcome, rules)
+    encoded = encode_outcome(outcome, rules)
     if isinstance(outcome, Refused) and request.fence is not None and request.fence.run is not None:
-        told["run"] = request.fence.run
+        encoded["run"] = request.fence.run
     return Verdict(
         catalog=request.catalog,
         number=number,
@@ -76,15 +76,15 @@ def verdict_of(
         id=request.commit_id,
         idempotency=request.idempotency,
         attempts=attempt,
-        outcome=told,
-        size_bytes=verdict_bytes(told, request.idempotency),
+        outcome=encoded,
+        size_bytes=verdict_bytes(encoded, request.idempotency),
     )
 
 
-def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
+def verdict_bytes(encoded: VerdictJson, idempotency: Idempotency) -> int:
     """An estimate of the bytes that the verdict takes in a head."""
     texts = 4 * len(idempotency.principal) + len(idempotency.key)
-    return RECORD_BYTES + texts + len(_encode(told))
+    return RECORD_BYTES + texts + len(_encode(encoded))
 
 
 def replayed(asked: Idempotency, reply: Reply) -> Outcome:
@@ -129,18 +129,18 @@ def earlier_outcome(
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
-    told: Mapping[str, Any] = verdict.outcome
-    if "refused" in told:
-        return Refused(RefusedBefore(**told["refused"]))
-    documents = {key: _document(key, fields) for key, fields in told["documents"].items()}
+    encoded: Mapping[str, Any] = verdict.outcome
+    if "refused" in encoded:
+        return Refused(RefusedBefore(**encoded["refused"]))
+    documents = {key: _decode_document(key, fields) for key, fields in encoded["documents"].items()}
     return Unchanged(
         documents,
         verdict.revision,
-        succeeded=told.get("succeeded", True),
-        rebased_from=told.get("rebased_from"),
+        succeeded=encoded.get("succeeded", True),
+        rebased_from=encoded.get("rebased_from"),
         replayed=True,
-        skipped=msgspec.convert(told.get("skipped", ()), tuple[Skipped, ...]),
-        left_out=tuple(told.get("left_out", ())),
+        skipped=msgspec.convert(encoded.get("skipped", ()), tuple[Skipped, ...]),
+        left_out=tuple(encoded.get("left_out", ())),
     )
 
 
@@ -156,13 +156,13 @@ def is_remembered(request: Request, outcome: Outcome) -> bool:
     return request.once or isinstance(outcome, Unchanged)
 
 
-def _told_document(document: DocumentRecord | None) -> Json:
+def _encode_document(document: DocumentRecord | None) -> Json:
     if document is None:
         return None
     return [document.revision, document.create_revision, document.commit_id, document.time_us]
 
 
-def _document(key: str, fields: Any) -> DocumentRecord | None:
+def _decode_document(key: str, fields: Any) -> DocumentRecord | None:
     if fields is None:
         return None
     revision, create_revision, commit_id, time_us = fields

@@ -334,10 +334,10 @@ DOCUMENTS_BYTES_MAX: Final = 32 * MIB
 
 
 # Returns what a verdict keeps of a refusal: the arguments of ``RefusedBefore``.
-Tell = Callable[[CommitError], Mapping[str, Json]]
+EncodeRefusal = Callable[[CommitError], Mapping[str, Json]]
 
 
-def told_refusal(error: CommitError) -> dict[str, Json]:
+def code_and_detail(error: CommitError) -> dict[str, Json]:
     return {"code": code_of(error), "detail": error.detail}
 
 
@@ -346,14 +346,14 @@ class Rules:
     """The rules of a decision, besides the state.
 
     ``stored_bytes`` measures a content as the store will hold it; ``settings_of`` returns the
-    settings of a settings document, or of None (see ``CompiledSettings``). ``told`` returns what a
-    verdict keeps of a refusal.
+    settings of a settings document, or of None (see ``CompiledSettings``). ``encode_refusal``
+    returns what a verdict keeps of a refusal.
     """
 
     limits: ServiceLimits
     stored_bytes: Callable[[Json], int]
     settings_of: Callable[[DocumentRecord | None], CatalogSettings]
-    told: Tell = told_refusal
+    encode_refusal: EncodeRefusal = code_and_detail
 
 
 class View(msgspec.Struct, frozen=True):

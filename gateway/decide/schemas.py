@@ -71,13 +71,13 @@ _CHARACTERS_PER_VALUE = 16
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Bounds for validating a document: ``units`` of time, and ``told`` for the memory of errors.
+    """Bounds for validating a document: ``units`` of time, and ``error_values`` of memory.
 
-    ``told`` counts the values that all possible errors would hold, each with the values below it.
+    ``error_values`` counts the values in all possible errors, each with the values below it.
     """
 
     units: int
-    told: int
+    error_values: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Load:
 
     def work_on(self, content: Json, units_max: int) -> Work:
         """An upper bound for ``content``. Counting ends once the units exceed ``units_max``."""
-        units = told = above = 0
+        units = error_values = above = 0
         for depth, (values, characters) in enumerate(_levels(content)):
             at = min(depth, _DEPTH_MAX)
             values += characters // _CHARACTERS_PER_VALUE
@@ -108,10 +108,10 @@ class Load:
             # An error about a value holds all values below it. So those of a level are held by the
             # errors about them, and by the errors about each level above.
             above += self.parts[at]
-            told += values * above
+            error_values += values * above
             if units > units_max:
                 break
-        return Work(units, told)
+        return Work(units, error_values)
 
 
 class Weighing:
@@ -265,8 +265,8 @@ UNIT_BYTES: Final = 2
 # The most values that the errors of one document hold together, some hundred bytes each, and the
 # most steps to find these errors: only if it isn't asked for errors, the validator stops at the
 # first one.
-_TOLD_MAX = 200_000
-_TOLD_UNITS_MAX = 4_000_000
+_ERROR_VALUES_MAX = 200_000
+_ERROR_UNITS_MAX = 4_000_000
 _ERRORS_MAX = 20
 _MESSAGE_CHARACTERS_MAX = 300
 _PATTERN_CHARACTERS_MAX = 1_000
@@ -322,7 +322,7 @@ class KeySchema:
     def _violations(self, content: Json, work: Work) -> list[dict[str, str]]:
         """The first errors. If all of them together would take too long, or hold too many values,
         only one without details: the validator makes all errors at once, each with its value."""
-        if work.told > _TOLD_MAX or work.units > _TOLD_UNITS_MAX:
+        if work.error_values > _ERROR_VALUES_MAX or work.units > _ERROR_UNITS_MAX:
             detail = (
                 "it breaks the schema; it is too large, or the schema too branched, to say where"
             )

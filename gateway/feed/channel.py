@@ -74,16 +74,16 @@ class Channel:
     watchers: int = 0
     waiting: dict[Waiting, None] = field(default_factory=dict)  # as they came
     bytes: int = 0
-    ring: deque[Told] = field(default_factory=deque)
+    ring: deque[EncodedCommit] = field(default_factory=deque)
 
     def covers(self, position: int) -> bool:
         """Whether the ring has every commit above ``position`` up to its own."""
         return position >= self.position - len(self.ring)
 
-    def above(self, position: int, limit: int, bytes_max: int) -> list[Told]:
+    def above(self, position: int, limit: int, bytes_max: int) -> list[EncodedCommit]:
         """The commits above ``position``, which the ring covers; at most ``limit``, and none after
         the one that fills ``bytes_max``."""
-        taken: list[Told] = []
+        taken: list[EncodedCommit] = []
         first = len(self.ring) - (self.position - position)
         for index in range(first, min(first + limit, len(self.ring))):
             taken.append(self.ring[index])
@@ -92,13 +92,13 @@ class Channel:
                 break
         return taken
 
-    def append(self, told: Sequence[Told], limits: WatchLimits) -> None:
-        """Add ``told``, which begins directly after ``position``. Drops the oldest commits beyond
-        the limits, but never the last one."""
-        for each in told:
+    def append(self, commits: Sequence[EncodedCommit], limits: WatchLimits) -> None:
+        """Add ``commits``, which begins directly after ``position``. Drops the oldest commits
+        beyond the limits, but never the last one."""
+        for each in commits:
             self.ring.append(each)
             self.bytes += len(each.encoded)
-        self.position, self.last = told[-1].revision, told[-1].commit_id
+        self.position, self.last = commits[-1].revision, commits[-1].commit_id
         self.known_head = max(self.known_head, self.position)
         while len(self.ring) > 1 and (
             len(self.ring) > limits.ring_commits_max or self.bytes > limits.ring_bytes_max
@@ -115,8 +115,8 @@ class Channel:
         self.position, self.last = floor, ""
         self.known_head = max(self.known_head, floor)
 
-    def release(self, told: Collection[Told], bookmark_commits: int) -> list[Waiting]:
-        """Take out and return the waiting watchers that want some of ``told``, or are due a
+    def release(self, commits: Collection[EncodedCommit], bookmark_commits: int) -> list[Waiting]:
+        """Take out and return the waiting watchers that want some of ``commits``, or are due a
         bookmark.
 
         The positions of the others move on while they wait, which costs nothing.
@@ -124,7 +124,7 @@ class Channel:
         released = []
         for watcher in tuple(self.waiting):
             behind = self.position - watcher.bookmarked >= bookmark_commits
-            if behind or any(map(watcher.selection.wants, told)):
+            if behind or any(map(watcher.selection.wants, commits)):
                 del self.waiting[watcher]
                 released.append(watcher)
             else:
@@ -142,7 +142,7 @@ Encode = Callable[[CommitRecord], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EncodedCommit:
     """A commit as watchers get it, with its time and the keys that it touched.
 
     ``lives`` are the lives of the documents under those keys, by which their acls are looked up.
@@ -194,14 +194,14 @@ class Selection:
         is_one = len(self.keys) == 1 and not self.prefix and not self.settings
         return next(iter(self.keys)) if is_one else None
 
-    def wants(self, told: Told) -> bool:
-        if self.is_everything or (self.settings and SETTINGS_KEY in told.keys):
+    def wants(self, commit: EncodedCommit) -> bool:
+        if self.is_everything or (self.settings and SETTINGS_KEY in commit.keys):
             return True
-        if self.authors and told.author not in self.authors:
+        if self.authors and commit.author not in self.authors:
             return False
-        keys: Collection[str] = told.keys
+        keys: Collection[str] = commit.keys
         if self.managers:
-            keys = {key for key, by in told.made_by if by in self.managers and key in told.keys}
+            keys = {key for key, by in commit.made_by if by in self.managers and key in commit.keys}
             if not keys:
                 return False
         if not self.keys and not self.prefix:
@@ -219,7 +219,7 @@ class Taken:
     is the id of the commit there, "" if it isn't known.
     """
 
-    told: Sequence[Told]
+    commits: Sequence[EncodedCommit]
     revision: int
     last: str
 
@@ -237,11 +237,11 @@ class WatchEnded(Exception):
         self.detail = detail
 
 
-def encoded_commit(commit: CommitRecord, encode: Encode) -> Told:
+def encode_commit(commit: CommitRecord, encode: Encode) -> EncodedCommit:
     keys = frozenset(change.key for change in commit.changes)
     made_by = frozenset((each.key, by) for each in commit.changes for by in each.managers)
     lives = lives_of((commit,))
-    return Told(
+    return EncodedCommit(
         commit.revision,
         keys,
         encode(commit),
@@ -263,7 +263,7 @@ _PAGE_BYTES_MAX = MIB
 class Onward:
     """The commits after a position, without a gap, and the head as read after them."""
 
-    told: Sequence[Told]
+    commits: Sequence[EncodedCommit]
     head: Head
 
 
@@ -286,12 +286,12 @@ class WatchLog:
         for catalog, after in positions.items():
             head = heads.get(catalog) or Head(catalog)
             retained = commits.get(catalog, ()) if after >= head.floor else ()
-            found[catalog] = Onward([encoded_commit(each, self._encode) for each in retained], head)
+            found[catalog] = Onward([encode_commit(each, self._encode) for each in retained], head)
         return found
 
     def page(
         self, catalog: str, after: int, last: str, through: int, limit: int, selection: Selection
-    ) -> tuple[list[Told], int, str]:
+    ) -> tuple[list[EncodedCommit], int, str]:
         """The wanted commits above ``after``, the revision that was reached, and the id of the
         commit there. ``last`` is the id of the commit at ``after``. Ids are "" if unknown.
 
@@ -310,17 +310,17 @@ class WatchLog:
             head = self._store.heads([catalog]).get(catalog)
             if head is not None and after < head.floor:
                 raise RevisionCompacted(after, head.floor)
-            told = list(map_records(listed, lambda commit: encoded_commit(commit, self._encode)))
-        reached = told[-1].revision if told else through
+            commits = list(map_records(listed, lambda commit: encode_commit(commit, self._encode)))
+        reached = commits[-1].revision if commits else through
         if key is None:
-            require_all(catalog, [each.revision for each in told], after, reached)
-        made = told[-1].commit_id if told else self._store.commit_id(catalog, reached)
-        before = told[0].parent if told and told[0].revision == after + 1 else ""
+            require_all(catalog, [each.revision for each in commits], after, reached)
+        made = commits[-1].commit_id if commits else self._store.commit_id(catalog, reached)
+        before = commits[0].parent if commits and commits[0].revision == after + 1 else ""
         # The next listed commit may not be the next one, or an older release made it.
         if last and not before:
             before = self._store.commit_id(catalog, after) or ""
         if not follows(last, before):
             raise not_in_history(after, 0 if head is None else head.revision)
-        wanted = [each for each in told if selection.wants(each)]
+        wanted = [each for each in commits if selection.wants(each)]
         account.keep(sum(len(each.encoded) for each in wanted))
         return wanted, reached, made or ""

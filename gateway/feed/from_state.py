@@ -26,9 +26,9 @@ from gateway.read.listing import CatalogExport, Listing, not_overtaken
 from gateway.read.visibility import Sight
 from gateway.store.unreachable import as_unavailable
 
-_Told = TypeVar("_Told")
+_Item = TypeVar("_Item")
 # Makes the feed's event about a document as of a revision.
-TellAt = Callable[[DocumentRecord, int], _Told]
+EncodeAt = Callable[[DocumentRecord, int], _Item]
 
 
 class MadeBy(NamedTuple):
@@ -39,19 +39,19 @@ class MadeBy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FromState(Generic[_Told]):
+class FromState(Generic[_Item]):
     """The parts of a feed from the state.
 
     ``watcher`` takes nothing before its ``begin``, and must be closed. ``export`` None: nothing was
-    ever written. ``settings`` is what ``tell`` made of the settings, ``made`` the commit that made
-    the revision; each None if there is none. The list begins after the key ``after``.
+    ever written. ``settings`` is what ``encode`` made of the settings, ``made`` the commit that
+    made the revision; each None if there is none. The list begins after the key ``after``.
 
     Call ``export.close`` once the watcher has caught up, but not if the client is cut off before.
     """
 
     watcher: Watcher
-    export: CatalogExport[_Told] | None
-    settings: _Told | None
+    export: CatalogExport[_Item] | None
+    settings: _Item | None
     made: MadeBy | None
     after: str
 
@@ -72,7 +72,7 @@ class FeedsFromState:
         self,
         feed: WatchService,
         catalog: str,
-        tell: TellAt[_Told],
+        encode: EncodeAt[_Item],
         *,
         owner: str,
         prefix: str = "",
@@ -81,7 +81,7 @@ class FeedsFromState:
         holder: str | None = None,
         page_documents: int | None = None,
         settings: bool = False,
-    ) -> FromState[_Told]:
+    ) -> FromState[_Item]:
         """A feed from the state of the documents whose keys begin with ``prefix``. ``position`` is
         a revision, and the key after which to go on; None: the whole present, with the settings.
 
@@ -90,7 +90,7 @@ class FeedsFromState:
         Raises what ``WatchService.watch`` and ``Listing.export`` raise. ``owner``: of the pin.
         """
 
-        def begin() -> FromState[_Told]:
+        def begin() -> FromState[_Item]:
             watcher = feed.watch(
                 catalog,
                 after=None if position is None else position[0],
@@ -102,7 +102,7 @@ class FeedsFromState:
                 at, after = position or (watcher.position, "")
                 export = self._export(
                     catalog,
-                    tell,
+                    encode,
                     at,
                     owner=owner,
                     prefix=prefix,
@@ -110,8 +110,8 @@ class FeedsFromState:
                     after=after,
                     page_documents=page_documents,
                 )
-                told = self._settings(catalog, tell, at) if position is None else None
-                return FromState(watcher, export, told, self._made(catalog, at), after)
+                settings_event = self._settings(catalog, encode, at) if position is None else None
+                return FromState(watcher, export, settings_event, self._made(catalog, at), after)
             except BaseException:
                 watcher.close()
                 raise
@@ -121,7 +121,7 @@ class FeedsFromState:
     def _export(
         self,
         catalog: str,
-        tell: TellAt[_Told],
+        encode: EncodeAt[_Item],
         revision: int,
         *,
         owner: str,
@@ -129,11 +129,11 @@ class FeedsFromState:
         sight: Sight | None,
         after: str,
         page_documents: int | None,
-    ) -> CatalogExport[_Told] | None:
+    ) -> CatalogExport[_Item] | None:
         with suppress(CatalogNotFound):
             return self._listing.export(
                 catalog,
-                lambda document: tell(document, revision),
+                lambda document: encode(document, revision),
                 owner=owner,
                 prefix=prefix,
                 revision=revision,
@@ -144,10 +144,10 @@ class FeedsFromState:
             )
         return None
 
-    def _settings(self, catalog: str, tell: TellAt[_Told], revision: int) -> _Told | None:
+    def _settings(self, catalog: str, encode: EncodeAt[_Item], revision: int) -> _Item | None:
         with suppress(DocumentNotFound), as_unavailable():
             found = self._history.document_at_revision(catalog, SETTINGS_KEY, revision)
-            return tell(found, revision)
+            return encode(found, revision)
         return None
 
     def _made(self, catalog: str, revision: int) -> MadeBy | None:
@@ -155,7 +155,7 @@ class FeedsFromState:
         if not revision:
             return None
         with suppress(RevisionCompacted), as_unavailable():
-            return self._history.told_commit(
+            return self._history.encoded_commit(
                 catalog,
                 revision,
                 lambda commits: [MadeBy(each.id, each.time_us) for each in commits],

@@ -177,17 +177,17 @@ class Hub:
     def _is_current(self, run: int) -> bool:
         return self._is_running and self._runs == run and not self._is_stopping
 
-    def hear(self, told: Mapping[str, int]) -> None:
+    def hear(self, revisions: Mapping[str, int]) -> None:
         """Note new commits: the newest revision by catalog; {}: any catalog may have some."""
         with self.lock:
-            if not told:
+            if not revisions:
                 self._look_due = self.runtime.monotonic()
-            for catalog, revision in told.items():
+            for catalog, revision in revisions.items():
                 channel = self._channels.get(catalog)
                 if channel is not None and revision > channel.position:
                     channel.known_head = max(channel.known_head, revision)
                     self._pending.add(catalog)
-            awaited = not told or not self._pending.isdisjoint(told)
+            awaited = not revisions or not self._pending.isdisjoint(revisions)
         if awaited:
             self._wake.set()
 
@@ -398,12 +398,12 @@ class Hub:
                 return True
             channel.known_head = max(channel.known_head, onward.head.revision)
             released: Collection[Waiting] = ()
-            has_gone = bool(onward.told) and not follows(channel.last, onward.told[0].parent)
+            has_gone = bool(onward.commits) and not follows(channel.last, onward.commits[0].parent)
             if has_gone or _went_back(after, channel.last, onward.head):
                 released = self._lose(channel, onward.head.revision)
-            elif onward.told:
-                channel.append(onward.told, self.limits)
-                released = channel.release(onward.told, self.limits.bookmark_commits)
+            elif onward.commits:
+                channel.append(onward.commits, self.limits)
+                released = channel.release(onward.commits, self.limits.bookmark_commits)
             elif onward.head.floor > channel.position:
                 channel.skip_to(onward.head.floor)
                 released = channel.release_all()
@@ -523,6 +523,6 @@ class SignalListener:
     def _listen(self, signals: CommitSignals) -> None:
         self._hear({})
         while self._is_wanted():
-            told = signals.next(_LISTEN_S)
-            if told:
-                self._hear(told)
+            revisions = signals.next(_LISTEN_S)
+            if revisions:
+                self._hear(revisions)

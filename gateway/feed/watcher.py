@@ -16,9 +16,9 @@ from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.feed.channel import (
     Channel,
     Encode,
+    EncodedCommit,
     Selection,
     Taken,
-    Told,
     WatchEnded,
     not_in_history,
 )
@@ -143,8 +143,8 @@ class Watcher:
         can't be read) and StoreUnavailable.
         """
         deadline = self._hub.runtime.monotonic() + timeout_s
-        told: list[Told] = []
-        while not told:
+        commits: list[EncodedCommit] = []
+        while not commits:
             self._hub.require_open()
             self._require_history()
             if not self._is_behind():
@@ -152,23 +152,23 @@ class Watcher:
                     break
                 continue
             self._require_speed()
-            told = self._next(limit)
+            commits = self._next(limit)
             if self._is_bookmark_due():
                 if not patient:
                     break
                 self.bookmarked = self.position
-            if not told and self._hub.runtime.monotonic() >= deadline and not self._is_owed():
+            if not commits and self._hub.runtime.monotonic() >= deadline and not self._is_owed():
                 break
             if cpu.is_half_used():
                 break
         self.bookmarked = self.position
-        self._measure(told)
-        return Taken(told, self.position, self.last)
+        self._measure(commits)
+        return Taken(commits, self.position, self.last)
 
-    def _measure(self, told: list[Told]) -> None:
+    def _measure(self, commits: list[EncodedCommit]) -> None:
         """Report the delay of the oldest commit; commits from before the watch began don't
         count."""
-        oldest = next((each for each in told if each.revision > self._untimed_up_to), None)
+        oldest = next((each for each in commits if each.revision > self._untimed_up_to), None)
         if oldest is not None:
             late_us = self._hub.runtime.now_us() - oldest.time_us
             self._hub.meters.delivered(max(0, late_us) / 1_000_000)
@@ -234,7 +234,7 @@ class Watcher:
                 f" it may fall back by {allowed}",
             )
 
-    def _next(self, limit: int) -> list[Told]:
+    def _next(self, limit: int) -> list[EncodedCommit]:
         """The wanted ones of the next commits; moves the watcher, which is behind, past these."""
         with self._hub.lock:
             channel = self._on
@@ -244,7 +244,7 @@ class Watcher:
                 if not follows(self.last, found[0].parent):
                     raise not_in_history(self.position, channel.known_head)
                 self.position, self.last = found[-1].revision, found[-1].commit_id
-                return [told for told in found if self.selection.wants(told)]
+                return [each for each in found if self.selection.wants(each)]
         with as_unavailable():
             wanted, self.position, self.last = self._hub.log.page(
                 channel.catalog, self.position, self.last, through, limit, self.selection

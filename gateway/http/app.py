@@ -117,7 +117,7 @@ class _Doors:
             answer.headers["Time-Provisional"] = "true"
         answer = self._authorization.withhold(observed, answer)
         if audit.log.isEnabledFor(logging.INFO):
-            audit.tell(observed, answer.status_code)
+            audit.log_request(observed, answer.status_code)
         observed.decided = None  # so its documents aren't held until the answer is sent
         return answer
 

@@ -145,7 +145,7 @@ class _Value:
                 files[self._path] = _ValuesFile(self._path)
             before, _ = files[self._path].read_value(self._key)  # type: ignore[no-untyped-call]
         except OSError as error:
-            _lacking_room.tell(error)
+            _lacking_room.log(error)
         else:
             self._value += before
             self._file = files[self._path]
@@ -159,11 +159,11 @@ class _LackingRoom:
     """Logs the lack of space only once, not for each value."""
 
     def __init__(self) -> None:
-        self._is_told = False
+        self._is_logged = False
 
-    def tell(self, error: OSError) -> None:
-        if not self._is_told:
-            self._is_told = True
+    def log(self, error: OSError) -> None:
+        if not self._is_logged:
+            self._is_logged = True
             _log.warning("metrics lack values, for which there is no room: %s", error)
 
 

@@ -44,17 +44,17 @@ class DocumentDifference:
         return sum(each.size_bytes for each in (self.before, self.after) if each is not None)
 
 
-_Told = TypeVar("_Told")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class DifferencePage(Generic[_Told]):
-    """What ``tell`` made of differences, by key; the settings, whose key is "", come first.
+class DifferencePage(Generic[_Item]):
+    """What ``encode`` made of differences, by key; the settings, whose key is "", come first.
     ``next_after`` None: this is the last page."""
 
     before: int
     after: int
-    documents: Sequence[_Told]
+    documents: Sequence[_Item]
     next_after: str | None
 
 
@@ -94,24 +94,24 @@ class DifferenceReads:
     def page(
         self,
         span: Span,
-        tell: Callable[[DocumentDifference], _Told],
+        encode: Callable[[DocumentDifference], _Item],
         *,
         after: str,
         limit: int,
         sight: Sight | None = None,
-    ) -> DifferencePage[_Told]:
+    ) -> DifferencePage[_Item]:
         """The differences of keys above ``after``, from at most ``limit`` documents that were
         changed. There are fewer, or none, if documents are equal again, are large or take long.
 
         A document beyond ``sight`` counts as none. Only one difference at a time is made and given
-        to ``tell``.
+        to ``encode``.
         """
-        found: list[_Told] = []
+        found: list[_Item] = []
         seen: str | None = None
         with as_unavailable(), memory.account().holding(memory.REPLY_BYTES):
             if not after and not span.prefix:
-                for told, _ in self._of_settings(span, tell):
-                    found += told
+                for item, _ in self._of_settings(span, encode):
+                    found += item
             left, left_bytes = limit, self._page_bytes_max
             is_begun = False  # there is a key after which the next page can begin
             for step in growing(limit):
@@ -124,8 +124,8 @@ class DifferenceReads:
                     if left_bytes < 0 or not left or (is_begun and cpu.is_half_used()):
                         break
                     is_begun = sight is None
-                    for told, size_bytes in self._of_record(span, record, current, tell, sight):
-                        found += told
+                    for item, size_bytes in self._of_record(span, record, current, encode, sight):
+                        found += item
                         left -= 1
                         left_bytes -= size_bytes
                         seen, is_begun = record.key, True
@@ -141,23 +141,23 @@ class DifferenceReads:
         return DifferencePage(span.before, span.after, found, None if is_last else more)
 
     def _of_settings(
-        self, span: Span, tell: Callable[[DocumentDifference], _Told]
-    ) -> Iterator[tuple[Sequence[_Told], int]]:
+        self, span: Span, encode: Callable[[DocumentDifference], _Item]
+    ) -> Iterator[tuple[Sequence[_Item], int]]:
         name = (span.catalog, SETTINGS_KEY)
         record = stored_bare_documents(self._store, [name])[0].get(name)
         if record is not None and record.revision > span.low:
-            yield from self._of_record(span, record, {}, tell, None)
+            yield from self._of_record(span, record, {}, encode, None)
 
     def _of_record(
         self,
         span: Span,
         record: BareDocument,
         current: Mapping[str, DocumentRecord],
-        tell: Callable[[DocumentDifference], _Told],
+        encode: Callable[[DocumentDifference], _Item],
         sight: Sight | None,
-    ) -> Iterator[tuple[Sequence[_Told], int]]:
-        """What ``tell`` makes of the record's difference, and its size: () and 0 if the states are
-        equal. Nothing is yielded if there is no document within ``sight``."""
+    ) -> Iterator[tuple[Sequence[_Item], int]]:
+        """What ``encode`` makes of the record's difference, and its size: () and 0 if the states
+        are equal. Nothing is yielded if there is no document within ``sight``."""
         with memory.account().holding():
             low, high = self.states(span, record.key, current)
             seen = [
@@ -167,7 +167,7 @@ class DifferenceReads:
             before, after = seen if span.before < span.after else reversed(seen)
             if not same_state(before, after):
                 difference = DocumentDifference(record.key, before, after)
-                yield (tell(difference),), difference.size_bytes
+                yield (encode(difference),), difference.size_bytes
             elif before is not None:
                 yield (), 0
 

@@ -80,8 +80,8 @@ class _Scan(NamedTuple):
         """Whether the record has the wanted digest, or shows that there is none."""
         if record.revision > self.at:
             return False
-        told = record.digest if self.manager is None else record.parts
-        return told is not None or not record.exists
+        digest = record.digest if self.manager is None else record.parts
+        return digest is not None or not record.exists
 
     def digest_of(self, record: Digested) -> str | None:
         return record.digest if self.manager is None else (record.parts or {}).get(self.manager)
@@ -195,10 +195,10 @@ class DigestListing:
             if scan.sight is None or page.next_after is None:
                 return page
             after = page.next_after
-            told = page.documents[-1].key if page.documents else None
-            told = told or _last_seen(scan.sight, [key for key in keys if key <= after])
-            if told is not None:
-                return replace(page, next_after=told)
+            last = page.documents[-1].key if page.documents else None
+            last = last or _last_seen(scan.sight, [key for key in keys if key <= after])
+            if last is not None:
+                return replace(page, next_after=last)
 
     def _next_containing(
         self, scan: _Scan, after: str, limit: int, text: str
@@ -285,8 +285,8 @@ class DigestListing:
         for each in records:
             if scan.is_known(each):
                 if each.exists and (sight is None or sight.sees_past(each, each)):
-                    told = scan.digest_of(each)
-                    found.append(KeyDigest(each.key, each.token, told, each.revision))
+                    digest = scan.digest_of(each)
+                    found.append(KeyDigest(each.key, each.token, digest, each.revision))
             elif (
                 digested is not None
                 and (document := contents.get(each.key))

@@ -40,16 +40,16 @@ class Which:
 EVERY = Which()
 
 
-_Told = TypeVar("_Told")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryPage(Generic[_Told]):
-    """What ``tell`` made of commits, by revision. ``next_after`` is the next page's ``after``, or
+class HistoryPage(Generic[_Item]):
+    """What ``encode`` made of commits, by revision. ``next_after`` is the next page's ``after``, or
     its ``before`` if the newest come first; None: this is the last page.
     """
 
-    commits: Sequence[_Told]
+    commits: Sequence[_Item]
     head_revision: int
     next_after: int | None
 
@@ -69,7 +69,7 @@ class RevisionAt:
 
 # (after, through, limit, bytes_max) -> commits: see ``Store.list_commits``.
 _Listed = Callable[[int, int, int, int], Sequence[CommitRecord]]
-_Page = list[tuple[int, _Told]]
+_Page = list[tuple[int, _Item]]
 
 
 class HistoryReads:
@@ -146,21 +146,21 @@ class HistoryReads:
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
     ) -> HistoryPage[CommitRecord]:
-        """Like ``told``, with the commits themselves."""
-        return self.told(catalog, list, after=after, limit=limit, key=key, which=which)
+        """Like ``encoded_commits``, with the commits themselves."""
+        return self.encoded_commits(catalog, list, after=after, limit=limit, key=key, which=which)
 
-    def told(
+    def encoded_commits(
         self,
         catalog: str,
-        tell: TellCommits[_Told],
+        encode: EncodeCommits[_Item],
         *,
         after: int,
         limit: int,
         key: str | None,
         which: Which = EVERY,
-    ) -> HistoryPage[_Told]:
-        """What ``tell`` makes of at most ``limit`` commits above revision ``after``, of one ``key``
-        if given.
+    ) -> HistoryPage[_Item]:
+        """What ``encode`` makes of at most ``limit`` commits above revision ``after``, of one
+        ``key`` if given.
 
         A page has fewer commits if they are large, but at least one if there is one. With an
         author, a page covers _AUTHORED_MAX revisions, and may be empty although more follow.
@@ -177,27 +177,27 @@ class HistoryReads:
 
         listed = self._lister(catalog, key, which)
 
-        def page(after: int, through: int) -> _Page[_Told]:
-            return [*map_commits(listed(after, through, limit, self._page_bytes_max), tell)]
+        def page(after: int, through: int) -> _Page[_Item]:
+            return [*map_commits(listed(after, through, limit, self._page_bytes_max), encode)]
 
         looked_at = standing.revision if which.author is None else _AUTHORED_MAX
-        # Once for the commits as they are stored, once for what ``tell`` makes of them.
+        # Once for the commits as they are stored, once for what ``encode`` makes of them.
         with memory.account().holding(2 * memory.REPLY_BYTES):
             if which.newest_first:
                 after = max(after, standing.floor)
-                told, more = self._descending(page, listed, after, through, looked_at)
+                encoded, more = self._descending(page, listed, after, through, looked_at)
                 floor = self._floor(catalog)
-                retained = [each for each in told if each[0] > floor]
-                if len(retained) < len(told):  # compaction passed some: the page ends there
-                    told, more = retained, None
+                retained = [each for each in encoded if each[0] > floor]
+                if len(retained) < len(encoded):  # compaction passed some: the page ends there
+                    encoded, more = retained, None
                 span = (max(after, floor) if more is None else more - 1, through)
             else:
-                told, more = self._ascending(page, listed, after, through, looked_at)
+                encoded, more = self._ascending(page, listed, after, through, looked_at)
                 self._require_retained(catalog, after)
                 span = (after, through if more is None else more)
         if key is None and which.author is None:
-            require_all(catalog, sorted(revision for revision, _ in told), *span)
-        return HistoryPage([each for _, each in told], standing.revision, more)
+            require_all(catalog, sorted(revision for revision, _ in encoded), *span)
+        return HistoryPage([each for _, each in encoded], standing.revision, more)
 
     def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
         def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[CommitRecord]:
@@ -227,50 +227,50 @@ class HistoryReads:
 
     def _ascending(
         self,
-        page: Callable[[int, int], _Page[_Told]],
+        page: Callable[[int, int], _Page[_Item]],
         listed: _Listed,
         after: int,
         through: int,
         looked_at: int,
-    ) -> tuple[_Page[_Told], int | None]:
+    ) -> tuple[_Page[_Item], int | None]:
         """A page, and the revision after which the next one begins; None: there is none."""
         end = min(through, after + looked_at)
-        told = page(after, end)
-        last = told[-1][0] if told else end
+        encoded = page(after, end)
+        last = encoded[-1][0] if encoded else end
         if last < end and listed(last, end, 1, 1):
-            return told, last
-        return told, end if end < through else None
+            return encoded, last
+        return encoded, end if end < through else None
 
     def _descending(
         self,
-        page: Callable[[int, int], _Page[_Told]],
+        page: Callable[[int, int], _Page[_Item]],
         listed: _Listed,
         after: int,
         through: int,
         looked_at: int,
-    ) -> tuple[_Page[_Told], int | None]:
+    ) -> tuple[_Page[_Item], int | None]:
         end = max(after, through - looked_at)
-        told = page(end, through)
-        last = told[-1][0] if told else end + 1
+        encoded = page(end, through)
+        last = encoded[-1][0] if encoded else end + 1
         if last - 1 > end and listed(end, last - 1, 1, 1):
-            return told, last
-        return told, end + 1 if end > after else None
+            return encoded, last
+        return encoded, end + 1 if end > after else None
 
-    def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Told]) -> _Told:
-        """What ``tell`` makes of the commit that made ``revision``. Raises RevisionCompacted and
+    def encoded_commit(self, catalog: str, revision: int, encode: EncodeCommits[_Item]) -> _Item:
+        """What ``encode`` makes of the commit that made ``revision``. Raises RevisionCompacted and
         RevisionNotFound."""
         standing = self._settler.settle(catalog)
         if 0 < revision <= standing.floor:
             raise RevisionCompacted(revision, standing.floor)
         with memory.account().holding(memory.REPLY_BYTES):
             found = self._store.list_commits(catalog, revision - 1, revision, 1, None, 1)
-            told = [each for _, each in map_commits(found, tell)]
+            encoded = [each for _, each in map_commits(found, encode)]
         floor = self._floor(catalog)
         if 0 < revision <= floor:
             raise RevisionCompacted(revision, floor)
-        if not told:
+        if not encoded:
             raise RevisionNotFound(f"there is no commit {revision}", standing.revision)
-        return told[0]
+        return encoded[0]
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """The reply under an idempotency key; None proves that nothing has been decided under it so
@@ -317,16 +317,16 @@ _Record = TypeVar("_Record")
 
 def map_records(
     records: Sequence[_Record],
-    tell: Callable[[_Record], _Told],
+    encode: Callable[[_Record], _Item],
     otherwise: Callable[[ForeignRecord], _Record] | None = None,
-) -> Iterator[_Told]:
-    """What ``tell`` makes of each record. The request's account holds only one decoded record at a
-    time. ``otherwise`` returns a substitute for a record that can't be read.
+) -> Iterator[_Item]:
+    """What ``encode`` makes of each record. The request's account holds only one decoded record at
+    a time. ``otherwise`` returns a substitute for a record that can't be read.
 
     Raises what these raise, AboveLimit and MemoryFull.
     """
     if not isinstance(records, Undecoded):
-        yield from map(tell, records)
+        yield from map(encode, records)
         return
     account = memory.account()
     for index in range(len(records)):
@@ -337,21 +337,21 @@ def map_records(
                 if otherwise is None:
                     raise
                 record = otherwise(error)
-            told = tell(record)
-        yield told
+            encoded = encode(record)
+        yield encoded
 
 
-# How many bytes of changes are decoded and given to ``tell`` at a time: the acls of their documents
-# are looked up together.
+# How many bytes of changes are decoded and given to ``encode`` at a time: the acls of their
+# documents are looked up together.
 _CHUNK_BYTES = 512 * 1024
-TellCommits = Callable[[Sequence[CommitRecord]], Sequence[_Told]]
+EncodeCommits = Callable[[Sequence[CommitRecord]], Sequence[_Item]]
 
 
 def map_commits(
-    commits: Sequence[CommitRecord], tell: TellCommits[_Told]
-) -> Iterator[tuple[int, _Told]]:
-    """Each commit's revision, and what ``tell`` makes of it. ``tell`` gets several commits at a
-    time. Raises what ``tell`` raises, ForeignRecord, AboveLimit and MemoryFull."""
+    commits: Sequence[CommitRecord], encode: EncodeCommits[_Item]
+) -> Iterator[tuple[int, _Item]]:
+    """Each commit's revision, and what ``encode`` makes of it. ``encode`` gets several commits at a
+    time. Raises what ``encode`` raises, ForeignRecord, AboveLimit and MemoryFull."""
     account = memory.account()
     start = 0
     while start < len(commits):
@@ -361,7 +361,7 @@ def map_commits(
             end += 1
         with account.holding():
             some = list(commits[start:end])
-            told = list(zip((each.revision for each in some), tell(some), strict=True))
+            encoded = list(zip((each.revision for each in some), encode(some), strict=True))
             del some
-        yield from told
+        yield from encoded
         start = end

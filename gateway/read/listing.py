@@ -40,10 +40,10 @@ from gateway.store.contract import Store, StoreUnreachable
 from gateway.store.unreachable import as_unavailable
 
 _Answer = TypeVar("_Answer")
-_Told = TypeVar("_Told")
+_Item = TypeVar("_Item")
 RefuseMorePins = Callable[[str, str, str, Callable[[], None]], None]
 # Makes the answer's part about a live document. Only one document at a time is held for it.
-Tell = Callable[[DocumentRecord], _Told]
+Encode = Callable[[DocumentRecord], _Item]
 
 # The most bytes of several documents by key, and of those that are read by one call.
 SEVERAL_BYTES_MAX = 16 * MIB
@@ -62,17 +62,17 @@ _EXPORT_RENEW_S = 30
 
 
 @dataclass(frozen=True, slots=True)
-class ListingPage(Generic[_Told]):
-    """What ``tell`` made of the live documents at ``revision``, by key. ``next_after`` None: this
+class ListingPage(Generic[_Item]):
+    """What ``encode`` made of the live documents at ``revision``, by key. ``next_after`` None: this
     is the last page."""
 
     revision: int
-    documents: Sequence[_Told]
+    documents: Sequence[_Item]
     next_after: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogExport(Generic[_Told]):
+class CatalogExport(Generic[_Item]):
     """A whole catalog at ``revision``; ``pages`` can be iterated once.
 
     ``close`` releases the pin of the revision; call it if you don't iterate to the end. ``renew``
@@ -81,7 +81,7 @@ class CatalogExport(Generic[_Told]):
     """
 
     revision: int
-    pages: Iterator[Sequence[_Told]]
+    pages: Iterator[Sequence[_Item]]
     close: Callable[[], None]
     renew: Callable[[], None]
     next_after: str | None
@@ -99,7 +99,7 @@ class _Scan(NamedTuple):
 
 
 def whole(document: DocumentRecord) -> DocumentRecord:
-    """The document itself, as a ``Tell``: for callers that have few documents."""
+    """The document itself, as an ``Encode``: for callers that have few documents."""
     return document
 
 
@@ -152,14 +152,14 @@ class Listing:
     def page(
         self,
         catalog: str,
-        tell: Tell[_Told],
+        encode: Encode[_Item],
         *,
         prefix: str,
         after: str,
         limit: int,
         revision: int | None,
         sight: Sight | None = None,
-    ) -> ListingPage[_Told]:
+    ) -> ListingPage[_Item]:
         """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
 
         At most ``limit``; fewer, or none, if they are large or take long to find. With a ``sight``,
@@ -168,26 +168,28 @@ class Listing:
         """
 
         scan = _Scan(catalog, prefix, sight, _any_time)
-        return self.read_at(catalog, revision, lambda at: self._page(scan, tell, after, limit, at))
+        return self.read_at(
+            catalog, revision, lambda at: self._page(scan, encode, after, limit, at)
+        )
 
     def several(
         self,
         catalog: str,
         keys: Collection[str],
-        tell: Tell[_Told],
+        encode: Encode[_Item],
         *,
         revision: int | None,
         sight: Sight | None = None,
-    ) -> tuple[int, dict[str, _Told | None]]:
-        """A revision, and by key what ``tell`` makes of the documents at that revision; None: there
-        is no live one.
+    ) -> tuple[int, dict[str, _Item | None]]:
+        """A revision, and by key what ``encode`` makes of the documents at that revision; None:
+        there is no live one.
 
         Raises DocumentForbidden if one of them is beyond ``sight``, and AboveLimit if several
         documents take more than SEVERAL_BYTES_MAX.
         """
 
-        def read(at: int) -> tuple[int, dict[str, _Told | None]]:
-            return at, self.several_at(at, catalog, keys, tell, sight)
+        def read(at: int) -> tuple[int, dict[str, _Item | None]]:
+            return at, self.several_at(at, catalog, keys, encode, sight)
 
         return self.read_at(catalog, revision, read)
 
@@ -196,14 +198,14 @@ class Listing:
         at: int,
         catalog: str,
         keys: Collection[str],
-        tell: Tell[_Told],
+        encode: Encode[_Item],
         sight: Sight | None = None,
-    ) -> dict[str, _Told | None]:
+    ) -> dict[str, _Item | None]:
         """``several``, at a revision that can be read.
 
-        Large documents are read one by one: ``tell`` gets each before the next one is read.
+        Large documents are read one by one: ``encode`` gets each before the next one is read.
         """
-        told: dict[str, _Told | None] = dict.fromkeys(keys)
+        encoded: dict[str, _Item | None] = dict.fromkeys(keys)
         sizes: list[int] = []
         account = memory.account()
         few_bytes = _SMALL_BYTES // max(len(keys), 1)
@@ -223,10 +225,10 @@ class Listing:
                         sight.refuse(key)
                     sizes.append(document.size_bytes)
                     _refuse_heavy(sizes)  # at that revision, they may have been larger than now
-                    told[key] = tell(document)
+                    encoded[key] = encode(document)
                     del document  # before the next one is read
             self.require_above_floor(catalog, at)
-        return told
+        return encoded
 
     def _read(self, catalog: str, record: DocumentRecord, at: int) -> DocumentRecord | None:
         """The record, with its content even if that was withheld, unless it is newer than
@@ -238,7 +240,7 @@ class Listing:
     def export(
         self,
         catalog: str,
-        tell: Tell[_Told],
+        encode: Encode[_Item],
         *,
         owner: str,
         prefix: str = "",
@@ -248,7 +250,7 @@ class Listing:
         after: str = "",
         page_documents: int | None = None,
         resumable: bool = False,
-    ) -> CatalogExport[_Told]:
+    ) -> CatalogExport[_Item]:
         """All live documents by key ascending, read page by page during the iteration.
 
         Memory doesn't grow with the catalog. If there is more than one page, the revision is pinned
@@ -263,8 +265,8 @@ class Listing:
         limit = page_documents or self._export_page
         hold = _Hold(self, self._store, self._runtime, catalog, prefix, owner, resumable=resumable)
 
-        def begin(at: int) -> ListingPage[_Told]:
-            page = self._page(scan, tell, after, limit, at)
+        def begin(at: int) -> ListingPage[_Item]:
+            page = self._page(scan, encode, after, limit, at)
             if page.next_after is not None or after:
                 # Pinned before the revision is returned, so it can be read, or this raises.
                 hold.begin(at, self._refuse_more_pins)
@@ -274,7 +276,7 @@ class Listing:
         if not hold.is_held:
             pages = iter([first.documents])
             return CatalogExport(first.revision, pages, _nothing_held, _nothing_held, None)
-        more = self._pages(scan, tell, limit, first, hold)
+        more = self._pages(scan, encode, limit, first, hold)
 
         def close() -> None:
             more.close()
@@ -285,11 +287,11 @@ class Listing:
     def _pages(
         self,
         scan: _Scan,
-        tell: Tell[_Told],
+        encode: Encode[_Item],
         limit: int,
-        page: ListingPage[_Told],
+        page: ListingPage[_Item],
         hold: _Hold,
-    ) -> Generator[Sequence[_Told]]:
+    ) -> Generator[Sequence[_Item]]:
         """The pages of a revision that was just pinned, beginning with ``page``."""
         try:
             while True:
@@ -300,16 +302,16 @@ class Listing:
                 if after is None:
                     return
                 with as_unavailable():
-                    page = self._page(scan, tell, after, limit, revision)
+                    page = self._page(scan, encode, after, limit, revision)
         finally:
             if not hold.resumable:
                 hold.end()
 
     def _page(
-        self, scan: _Scan, tell: Tell[_Told], after: str, limit: int, revision: int
-    ) -> ListingPage[_Told]:
+        self, scan: _Scan, encode: Encode[_Item], after: str, limit: int, revision: int
+    ) -> ListingPage[_Item]:
         catalog, prefix = scan.catalog, scan.prefix
-        page: list[_Told] = []
+        page: list[_Item] = []
         last = after  # with a sight, a visible key: the answer may reveal no other
         more, ends, steps = True, False, growing(limit)
         with memory.account().holding(memory.REPLY_BYTES):
@@ -318,14 +320,14 @@ class Listing:
                     catalog, after, prefix, next(steps), self._page_bytes_max
                 )
                 left_bytes = self._page_bytes_max
-                for key, size_bytes, told in map_records(
+                for key, size_bytes, encoded in map_records(
                     records,
-                    self._teller(scan, tell, revision),
+                    self._encoder(scan, encode, revision),
                     partial(instead_of, self._store),
                 ):
                     after = key
-                    page += told
-                    last = key if told or scan.sight is None else last
+                    page += encoded
+                    last = key if encoded or scan.sight is None else last
                     left_bytes -= size_bytes
                     if scan.is_export and cpu.is_half_used():
                         cpu.renew()
@@ -338,21 +340,21 @@ class Listing:
             more = bool((page or ends) and self._store.scan_documents(catalog, after, prefix, 1, 1))
         return ListingPage(revision, page, last if more else None)
 
-    def _teller(
-        self, scan: _Scan, tell: Tell[_Told], revision: int
-    ) -> Callable[[DocumentRecord], tuple[str, int, Sequence[_Told]]]:
+    def _encoder(
+        self, scan: _Scan, encode: Encode[_Item], revision: int
+    ) -> Callable[[DocumentRecord], tuple[str, int, Sequence[_Item]]]:
         """A function from a record to its key, the size of its document at ``revision``, and what
-        ``tell`` makes of that; 0 and () if there was no document, or it isn't visible."""
+        ``encode`` makes of that; 0 and () if there was no document, or it isn't visible."""
         catalog, sight = scan.catalog, scan.sight
 
-        def told(record: DocumentRecord) -> tuple[str, int, Sequence[_Told]]:
+        def encoded(record: DocumentRecord) -> tuple[str, int, Sequence[_Item]]:
             scan.require_time()
             document = self.as_of(catalog, record.key, record, revision)
             if document is None or (sight is not None and not sight.sees_past(document, record)):
                 return record.key, 0, ()
-            return record.key, document.size_bytes, (tell(document),)
+            return record.key, document.size_bytes, (encode(document),)
 
-        return told
+        return encoded
 
     def read_at(
         self, catalog: str, revision: int | None, read: Callable[[int], _Answer]

@@ -61,7 +61,7 @@ class LossPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class LossQuery:
     """The query: at most ``limit`` losses of ``manager`` above revision ``after`` and below
     ``before``; of commit ``before`` - 1, only keys above ``after_key``. Changes beyond ``sight``
     are left out."""
@@ -89,17 +89,17 @@ class LossReads:
         self._history = history
         self._documents = documents
 
-    def page(self, asked: Losses) -> LossPage:
+    def page(self, query: LossQuery) -> LossPage:
         """A page of losses; it has fewer than ``limit``, or none, if few commits took fields
         over."""
         with as_unavailable():
             found, last = _Found(), None
-            before, looked_at, head = asked.before, 0, 0
+            before, looked_at, head = query.before, 0, 0
             while True:
-                page = self._history.told(
-                    asked.catalog,
-                    _teller(asked),
-                    after=asked.after,
+                page = self._history.encoded_commits(
+                    query.catalog,
+                    _loss_finder(query),
+                    after=query.after,
                     limit=_PAGE,
                     key=None,
                     which=Which(before=before, newest_first=True),
@@ -107,26 +107,26 @@ class LossReads:
                 head = head or page.head_revision
                 for losses in page.commits:
                     for loss in losses:
-                        if last and (len(found.losses) == asked.limit or cpu.is_half_used()):
+                        if last and (len(found.losses) == query.limit or cpu.is_half_used()):
                             same = last.revision == loss.revision
                             before = loss.revision + 1
                             return LossPage(found.losses, head, before, last.key if same else "")
-                        self._add(found, asked, loss)
+                        self._add(found, query, loss)
                         last = loss
                 looked_at += _PAGE
                 before = page.next_after
                 if before is None or looked_at >= _LOOKED_AT_MAX:
                     return LossPage(found.losses, head, before)
 
-    def _add(self, found: _Found, asked: Losses, loss: Loss) -> None:
-        document = living(self._documents.read(asked.catalog, loss.key).document)
+    def _add(self, found: _Found, query: LossQuery, loss: Loss) -> None:
+        document = living(self._documents.read(query.catalog, loss.key).document)
         fields = []
         for each in loss.fields:
             name = (loss.key, each.tokens)
             if name not in found.seen:
                 found.seen.add(name)
                 owners = _owners_now(document, each.tokens)
-                if owners and all(owner.name != (asked.manager, False) for owner in owners):
+                if owners and all(owner.name != (query.manager, False) for owner in owners):
                     fields.append(LostField(each.tokens, owners))
         if fields:
             found.losses.append(
@@ -134,23 +134,23 @@ class LossReads:
             )
 
 
-def _teller(asked: Losses) -> Callable[[Sequence[CommitRecord]], list[list[Loss]]]:
+def _loss_finder(query: LossQuery) -> Callable[[Sequence[CommitRecord]], list[list[Loss]]]:
     @interruptible
-    def tell(commits: Sequence[CommitRecord]) -> list[list[Loss]]:
-        return [list(_losses(asked, commit)) for commit in commits]
+    def find(commits: Sequence[CommitRecord]) -> list[list[Loss]]:
+        return [list(_losses(query, commit)) for commit in commits]
 
-    def told(commits: Sequence[CommitRecord]) -> list[list[Loss]]:
-        return tell(commits if asked.sight is None else asked.sight.commits(commits))
+    def find_visible(commits: Sequence[CommitRecord]) -> list[list[Loss]]:
+        return find(commits if query.sight is None else query.sight.commits(commits))
 
-    return told
+    return find_visible
 
 
-def _losses(asked: Losses, commit: CommitRecord) -> Iterator[Loss]:
-    again = asked.before is not None and commit.revision == asked.before - 1
+def _losses(query: LossQuery, commit: CommitRecord) -> Iterator[Loss]:
+    again = query.before is not None and commit.revision == query.before - 1
     for change in sorted(commit.changes, key=lambda change: change.key):
-        if again and change.key <= asked.after_key:
+        if again and change.key <= query.after_key:
             continue
-        lost = [LostField(tokens, ()) for tokens in _taken(asked.manager, change)]
+        lost = [LostField(tokens, ()) for tokens in _taken(query.manager, change)]
         if lost:
             yield Loss(
                 change.key, commit.revision, commit.time_us, commit.author, commit.message, lost

@@ -62,7 +62,7 @@ class RevertReads:
         made: dict[str, list[int]] = {}
         with as_unavailable():
             for revision in sorted(set(revisions), reverse=True):
-                for key in self._history.told_commit(terms.catalog, revision, _keys):
+                for key in self._history.encoded_commit(terms.catalog, revision, _keys):
                     if _is_meant(key, terms):
                         made.setdefault(key, []).append(revision)
                 _require_few(len(made), terms)

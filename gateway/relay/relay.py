@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from gateway.errors import Contradiction, GatewayError, RevisionCompacted, RevisionNotFound, to_log
-from gateway.feed.channel import Selection, Told, WatchEnded
+from gateway.feed.channel import EncodedCommit, Selection, WatchEnded
 from gateway.feed.from_state import FeedsFromState, MadeBy
 from gateway.feed.hub import OWN
 from gateway.feed.watcher import WatchService
@@ -61,7 +61,7 @@ _NOTED_S: Final = 5.0
 class Envelopes(Protocol):
     """Encodes events and messages for receivers; see ``gateway.http.wire.cloud_events``."""
 
-    def commit(self, catalog: str, told: Told) -> bytes: ...
+    def commit(self, catalog: str, item: EncodedCommit) -> bytes: ...
 
     def document(self, catalog: str, record: DocumentRecord, revision: int) -> bytes: ...
 
@@ -296,7 +296,7 @@ class Runner:
             except Contradiction as error:
                 said, traced = to_log(error)
                 _log.error("%s can't be worked for%s", self.described, said, exc_info=traced)
-                self._failed(record, Undelivered("internal_error", error.told))
+                self._failed(record, Undelivered("internal_error", error.public_detail))
             except (RevisionCompacted, RevisionNotFound) as error:
                 self._begin_anew(record, error)
         except (GatewayError, WatchEnded, StoreUnreachable) as error:
@@ -319,28 +319,28 @@ class Runner:
             while True:
                 self._require_own(record)
                 taken = watcher.take(_IDLE_S, limit=self._most(), patient=True)
-                for some in self._in_batches(taken.told):
+                for some in self._in_batches(taken.commits):
                     events = [self._parts.envelopes.commit(record.catalog, each) for each in some]
                     self._send(record, events, str(some[0].revision))
                     record = self._moved(record, str(some[-1].revision), len(some))
-                if taken.revision > int(record.position) and self._is_due(taken.told):
+                if taken.revision > int(record.position) and self._is_due(taken.commits):
                     record = self._moved(record, str(taken.revision), 0)
                 account.close()
 
-    def _is_due(self, told: Sequence[Told]) -> bool:
+    def _is_due(self, commits: Sequence[EncodedCommit]) -> bool:
         """Whether to write the progress past commits that weren't wanted."""
         since_s = self._parts.runtime.monotonic() - self._saved_at
-        return not told and since_s > _NOTED_S
+        return not commits and since_s > _NOTED_S
 
     def _most(self) -> int:
         return 1 if self.record.failures >= OPEN_FAILURES else self._parts.limits.events_max
 
-    def _in_batches(self, told: Sequence[Told]) -> list[list[Told]]:
+    def _in_batches(self, commits: Sequence[EncodedCommit]) -> list[list[EncodedCommit]]:
         """The commits in batches of one delivery each; a list, as they are in memory anyway."""
         most = 1 if self.record.format == "cloudevents" else self._most()
-        batches: list[list[Told]] = []
+        batches: list[list[EncodedCommit]] = []
         size = 0
-        for each in told:
+        for each in commits:
             size += len(each.encoded)
             is_full = bool(batches) and len(batches[-1]) >= most
             if not batches or is_full or size > self._parts.limits.events_bytes_max:
@@ -369,11 +369,11 @@ class Runner:
         )
         with begun.watcher:
             revision = begun.revision
-            told = [] if begun.settings is None else [begun.settings]
+            unsent = [] if begun.settings is None else [begun.settings]
             for page in begun.export.pages if begun.export else ((),):
-                told += page
-                while told:
-                    some, told = self._fitting(told, most)
+                unsent += page
+                while unsent:
+                    some, unsent = self._fitting(unsent, most)
                     first, last = (envelopes.position(revision, some[i][0]) for i in (0, -1))
                     self._send(record, [event for _, event in some], first)
                     record = self._moved(record, last, len(some))
@@ -387,15 +387,15 @@ class Runner:
                 begun.export.close()
 
     def _fitting(
-        self, told: list[tuple[str, bytes]], most: int
+        self, unsent: list[tuple[str, bytes]], most: int
     ) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
         size, count = 0, 0
-        for _, event in told[:most]:
+        for _, event in unsent[:most]:
             size += len(event)
             if count and size > self._parts.limits.events_bytes_max:
                 break
             count += 1
-        return told[:count], told[count:]
+        return unsent[:count], unsent[count:]
 
     def _begin_anew(
         self, begun: SubscriptionRecord, error: RevisionCompacted | RevisionNotFound

@@ -33,7 +33,7 @@ class AskingAgain:
     def call(self, method: Callable[..., Any], *args: Any, **terms: Any) -> Any:
         while True:
             try:
-                told = method(*args, **terms)
+                result = method(*args, **terms)
             except (BeingRestored, CatalogRestored):  # a restore may take any time
                 raise
             except (StoreUnreachable, StoreUnavailable):
@@ -43,7 +43,7 @@ class AskingAgain:
                 self._runtime.sleep(_PAUSE_S)
             else:
                 self._worked_at = self._runtime.monotonic()
-                return told
+                return result
 
 
 class _Asked:

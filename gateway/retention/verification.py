@@ -280,7 +280,7 @@ class _TooLarge(Exception):
 class _Replay:
     """A document, and its state by the log so far.
 
-    ``is_lost``: the log doesn't give its state. ``is_told``: that was already reported as a
+    ``is_lost``: the log doesn't give its state. ``is_reported``: that was already reported as a
     finding, and the document isn't followed any further.
     """
 
@@ -288,7 +288,7 @@ class _Replay:
     through: int
     state: DocumentRecord | None = None
     is_lost: bool = False
-    is_told: bool = False
+    is_reported: bool = False
 
     def begin(self, commit: CommitRecord, change: ChangeRecord) -> None:
         """Follow a change at or below the floor. Compaction keeps only the ones that lead to the
@@ -448,7 +448,7 @@ class _Verifying:
                 raise _TooLarge
         for key, replay in replays.items():
             if replay.is_lost:
-                if not replay.is_told:
+                if not replay.is_reported:
                     yield key, f"the log doesn't give the state at {self._head.floor}"
             elif replay.document.revision <= self._head.revision:
                 yield from self._compare(replay.document, replay.state, digests)
@@ -463,7 +463,7 @@ class _Verifying:
             replay = replays[change.key]
             if commit.revision <= min(replay.through, self._head.floor):
                 replay.begin(commit, change)
-            elif commit.revision <= replay.through and not replay.is_told:
+            elif commit.revision <= replay.through and not replay.is_reported:
                 yield from self._step(replay, commit, change, tally)
 
     def _step(
@@ -471,7 +471,7 @@ class _Verifying:
     ) -> _Found:
         key, before = change.key, replay.state
         if replay.is_lost:
-            replay.is_told = True
+            replay.is_reported = True
             yield key, f"the log doesn't give the state at {self._head.floor}"
             return
         if differing := _recorded_wrongly(before, commit, change):
@@ -479,7 +479,7 @@ class _Verifying:
         try:
             replay.state = advance(before, commit, change)
         except (HistoryIncomplete, WrongBase) as error:
-            replay.is_lost = replay.is_told = True
+            replay.is_lost = replay.is_reported = True
             yield key, f"the patch of {commit.revision} doesn't fit: {error}"
             return
         if self._second is not None and change.patch is not None:

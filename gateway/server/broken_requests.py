@@ -60,12 +60,12 @@ def _failed(*, certain: bool) -> bytes:
 
 
 def _without_memory(*, certain: bool) -> bytes:
-    told = "the process has no memory left for what the request takes"
+    detail = "the process has no memory left for what the request takes"
     if certain:
         status = HTTPStatus.TOO_MANY_REQUESTS
-        return problem_bytes(status, "overloaded", told, retryable=True, retry_after_s=1)
-    told, status = f"{told}; it may have been applied", HTTPStatus.GATEWAY_TIMEOUT
-    return problem_bytes(status, "outcome_unknown", told, applied="unknown")
+        return problem_bytes(status, "overloaded", detail, retryable=True, retry_after_s=1)
+    detail, status = f"{detail}; it may have been applied", HTTPStatus.GATEWAY_TIMEOUT
+    return problem_bytes(status, "outcome_unknown", detail, applied="unknown")
 
 
 def problem_bytes(
@@ -125,8 +125,8 @@ class RefusingWorker(Worker):
             self.log.error("a connection failed", exc_info=exc)
             # It isn't known how far the request got before the defect.
             certain = req is None or req.method in _READING
-            told = _without_memory if isinstance(exc, MemoryError) else _failed
-            answer = told(certain=certain)
+            make = _without_memory if isinstance(exc, MemoryError) else _failed
+            answer = make(certain=certain)
         with suppress(OSError):  # the client may be gone
             client.sendall(answer)
 

@@ -41,7 +41,7 @@ from gateway.model import (
     follows,
 )
 from gateway.runtime import Runtime
-from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
+from gateway.state.replay import HistoryIncomplete, WrongBase, advance, report_wrong_base
 
 _log = logging.getLogger(__name__)
 
@@ -374,7 +374,7 @@ class Cache:
             except HistoryIncomplete:
                 self._drop(catalog)  # it lacks something that was compacted
             except WrongBase as error:
-                tell_wrong_base(self.meters, catalog, error)
+                report_wrong_base(self.meters, catalog, error)
                 self._drop(catalog)
             else:
                 self._use(catalog)

@@ -290,7 +290,7 @@ def laid_over(
     states = dict(stored)
     for key, error in _advance_each(states, tail).items():
         states[key] = rebuild(store, catalog, key, tail[-1].revision, tail)
-        tell_wrong_base(meters, catalog, error)
+        report_wrong_base(meters, catalog, error)
     return states
 
 
@@ -313,7 +313,7 @@ def _advance_each(
     return wrong
 
 
-def tell_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:
+def report_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:
     """Count and log a contradiction, which must never happen."""
     meters.base_refused()
     about = {"catalog": catalog}
@@ -445,7 +445,7 @@ def bare_rebuilt(
 ) -> BareDocument | None:
     """The document rebuilt from the log, because ``tail`` wasn't made from the stored one; ``why``
     is reported."""
-    tell_wrong_base(meters, catalog, why)
+    report_wrong_base(meters, catalog, why)
     document = rebuild(store, catalog, key, tail[-1].revision, tail)
     return None if document is None else bare(document)
 

@@ -197,21 +197,21 @@ class OpenIdSignIn:
         finally:
             self._asking.release()
 
-    def _provider_of(self, told: Mapping[str, Any]) -> OpenIdProvider:
+    def _provider_of(self, found: Mapping[str, Any]) -> OpenIdProvider:
         """The endpoints in a discovery document. Raises ValueError."""
-        if told.get("issuer") != self._issuer:
+        if found.get("issuer") != self._issuer:
             raise ValueError("it names another issuer")
-        methods = told.get("token_endpoint_auth_methods_supported")
-        end_session = told.get("end_session_endpoint")
+        methods = found.get("token_endpoint_auth_methods_supported")
+        end_session = found.get("end_session_endpoint")
         return OpenIdProvider(
-            self._url(told, "authorization_endpoint"),
-            self._url(told, "token_endpoint"),
-            None if end_session is None else self._url(told, "end_session_endpoint"),
+            self._url(found, "authorization_endpoint"),
+            self._url(found, "token_endpoint"),
+            None if end_session is None else self._url(found, "end_session_endpoint"),
             not isinstance(methods, list) or "client_secret_basic" in methods,
         )
 
-    def _url(self, told: Mapping[str, Any], name: str) -> str:
-        url = told.get(name)
+    def _url(self, found: Mapping[str, Any], name: str) -> str:
+        url = found.get(name)
         try:
             return self._web_url(url if isinstance(url, str) else "")
         except ValueError:
@@ -227,9 +227,9 @@ def _basic(name: str, secret: str) -> str:
 def _refusal(declined: Declined) -> str:
     """The issuer's reason, as text for people."""
     try:
-        told = _decode(declined.body)
+        found = _decode(declined.body)
     except (ValueError, RecursionError):
-        told = {}
-    reasons = [str(told[name]) for name in ("error", "error_description") if name in told]
+        found = {}
+    reasons = [str(found[name]) for name in ("error", "error_description") if name in found]
     shown = " ".join(": ".join(reasons).split())[:300] or str(declined)
     return f"the issuer refuses to sign you in: {shown}"

@@ -113,13 +113,13 @@ class Readable(Part):
         while following is not None:
             content = yield from self._ask("/documents", [*asked, *following])
             with expecting("page of documents"):
-                listed, told_at = list(content["documents"]), content["revision"]
+                listed, at_revision = list(content["documents"]), content["revision"]
                 following = None
                 if content["next"] is not None:
                     following = [(name, content["next"][name]) for name in ("after", "revision")]
             for shape in listed:
                 with expecting(what):
-                    value = parse(shape, told_at)
+                    value = parse(shape, at_revision)
                 if value is not None:
                     yield PlanItem(value)
 
@@ -136,21 +136,21 @@ class Readable(Part):
         found: dict[str, Document | None] = {}
         tags: list[str] = []
         query: list[tuple[str, str | int]] = time_query(revision, at)
-        told_at = 0
+        at_revision = 0
         for chunk in key_chunks(dict.fromkeys(keys)):
             asked: Query = [("key", key) for key in chunk]
             path = f"{self._catalog_path}/documents"
             answer = yield from self._calls.get(path, [*asked, *query])
             content = answer.json()
             with expecting("selection of documents"):
-                told_at = content["revision"]
+                at_revision = content["revision"]
                 for shape in content["documents"]:
-                    found[shape["key"]] = parse_listed(shape, told_at)
+                    found[shape["key"]] = parse_listed(shape, at_revision)
                 tags.append(unquoted(answer.headers["ETag"]))
-            query = [("revision", told_at)]  # further requests are for the first one's revision
+            query = [("revision", at_revision)]  # further requests are for the first one's revision
         if not tags:
             raise ValueError("there has to be a key")
-        return Several(told_at, found, ";".join(tags))
+        return Several(at_revision, found, ";".join(tags))
 
     @called
     def export(
@@ -353,8 +353,8 @@ def _asked(
     return [("limit", page_size), *((name, text) for name, text in texts.items() if text)]
 
 
-def _digest(shape: Any, told_at: int) -> DocumentDigest | None:
+def _digest(shape: Any, at_revision: int) -> DocumentDigest | None:
     """None: the manager owns nothing of it."""
     if shape["digest"] is None:
         return None
-    return value_of(DocumentDigest, shape, catalog_revision=told_at)
+    return value_of(DocumentDigest, shape, catalog_revision=at_revision)

@@ -123,8 +123,8 @@ def listed(
 
     @functools.wraps(plan)
     def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
-        told: Iterator[_T] = self._calls.each(plan(self, *args, **kwargs))
-        return told
+        items: Iterator[_T] = self._calls.each(plan(self, *args, **kwargs))
+        return items
 
     _show(call, plan, "Listing", "Iterator")
     return call
@@ -135,10 +135,10 @@ _PLAN: Final = "_plan"
 
 def _show(call: Any, plan: Callable[..., Any], wrapped: str, shown: str = "") -> None:
     """Make the method's signature show the result instead of the plan, which it keeps."""
-    told = str(inspect.get_annotations(plan).get("return")).removeprefix(wrapped)
-    told = shown + told if shown else told[1:-1]
-    call.__signature__ = inspect.signature(plan).replace(return_annotation=told)
-    call.__annotations__ = {**plan.__annotations__, "return": told}
+    returned = str(inspect.get_annotations(plan).get("return")).removeprefix(wrapped)
+    returned = shown + returned if shown else returned[1:-1]
+    call.__signature__ = inspect.signature(plan).replace(return_annotation=returned)
+    call.__annotations__ = {**plan.__annotations__, "return": returned}
     setattr(call, _PLAN, plan)
 
 

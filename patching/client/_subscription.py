@@ -179,7 +179,7 @@ class Subscription(PerProcess):
         try:
             while not self.stopped:
                 for event in self._take():
-                    self._tell(event)
+                    self._call_listener(event)
         except Exception as error:  # noqa: BLE001 - a listener may raise anything: this ends it
             self.end(error)
         finally:
@@ -200,7 +200,7 @@ class Subscription(PerProcess):
     def _must_catch_up(self) -> bool:
         return self._was_set_back or not self._is_joined
 
-    def _tell(self, event: Commit | int) -> None:
+    def _call_listener(self, event: Commit | int) -> None:
         if isinstance(event, int):
             self._position = max(self._position, event)
         elif not self.stopped:
@@ -239,10 +239,10 @@ class Subscription(PerProcess):
             is_last = page.next_after is None or len(found) < len(page.commits)
             if not self._prefix and not _are_all(found, self._position, until, is_last):
                 return self._begin_anew("the gateway's history has a gap")
-            told: list[Commit | int] = [
+            events: list[Commit | int] = [
                 commit for commit in found if not self._prefix or commit.touches(self._prefix)
             ]
-            return [*told, until if is_last or page.next_after is None else page.next_after]
+            return [*events, until if is_last or page.next_after is None else page.next_after]
         return []
 
     def _begin_anew(self, reason: str) -> list[Commit | int]:

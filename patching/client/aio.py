@@ -403,8 +403,8 @@ class Feed(Following):
     @property
     def documents(self) -> AsyncIterator[Document]:
         """The documents that a feed begins with (``initial``), by key; once."""
-        told: Any = self._documents()
-        documents: AsyncIterator[Document] = told
+        found: Any = self._documents()
+        documents: AsyncIterator[Document] = found
         return documents
 
     async def close(self) -> None:

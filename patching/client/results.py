@@ -454,12 +454,12 @@ def parse_listed(shape: Any, revision: int) -> Document | None:
 
 def parse_written(key: str, answer: HttpAnswer) -> Written:
     """The result of a write; that of a deletion, which has no body, comes from its headers."""
-    told = {"etag": None, "revision": None, "create_revision": None}
+    absent = {"etag": None, "revision": None, "create_revision": None}
     headers = answer.headers
     with expecting("write's answer"):
         return value_of(
             Written,
-            told | _written(answer),
+            absent | _written(answer),
             key=key,
             created=answer.status == 201,
             catalog_revision=int(headers["Catalog-Revision"]),
@@ -468,15 +468,15 @@ def parse_written(key: str, answer: HttpAnswer) -> Written:
 
 
 def parse_catalog_written(catalog: str, answer: HttpAnswer) -> CatalogWritten:
-    told = _written(answer)
+    written = _written(answer)
     with expecting("write's answer"):
         return value_of(
             CatalogWritten,
-            told,
+            written,
             catalog=catalog,
             revision=int(answer.headers["Catalog-Revision"]),
             attempts=int(answer.headers.get("Attempts", 1)),
-            etag=told.get("settings_etag"),
+            etag=written.get("settings_etag"),
         )
 
 

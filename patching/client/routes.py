@@ -116,14 +116,14 @@ class CatalogRoutes:
         content = yield from self._get("/changes", query, headers=headers)
         with expecting("page of documents"):
             revision, synced = content["revision"], content.get("synced")
-            told = content["documents"]
-            has_settings = bool(told) and told[0]["key"] is None
-            listed = [parse_listed(shape, revision) for shape in told[has_settings:]]
+            shapes = content["documents"]
+            has_settings = bool(shapes) and shapes[0]["key"] is None
+            listed = [parse_listed(shape, revision) for shape in shapes[has_settings:]]
             return value_of(
                 StatePage,
                 {},
                 documents=[each for each in listed if each is not None],
-                settings=told[0]["value"] if has_settings else None,
+                settings=shapes[0]["value"] if has_settings else None,
                 revision=revision,
                 position=content["position"],
                 is_last=synced is not None,

@@ -226,9 +226,9 @@ def _pages(
     while after is not None and after < piece.until:
         keep()
         if options.include:
-            told = reads.changes(after)
-            yield told.commits
-            after = told.revision
+            changes = reads.changes(after)
+            yield changes.commits
+            after = changes.revision
             continue
         page, head = reads.commits(after, piece.until - after, options.key)
         if head < piece.until:

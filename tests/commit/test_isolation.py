@@ -430,7 +430,7 @@ def test_a_hole_in_the_log_of_one_delays_no_others_feed(store: SickStore) -> Non
         require_healthy(ours, store)
         told: list[int] = []
         while len(told) < 5:
-            told += [each.revision for each in healthy.take(WAIT_S, patient=True).told]
+            told += [each.revision for each in healthy.take(WAIT_S, patient=True).commits]
         assert told == [1, 2, 3, 4, 5]
 
 

@@ -226,7 +226,7 @@ def test_the_validator_never_does_more_than_was_told(seed: int) -> None:
         errors = list(validator.iter_errors(value))
         # An alternative is asked before its errors are told, and so are those within it.
         assert _Looks.count <= 5 * load.work_on(value, EVERYTHING).units
-        assert len(errors) <= load.work_on(value, EVERYTHING).told
+        assert len(errors) <= load.work_on(value, EVERYTHING).error_values
 
 
 def test_many_parts_over_many_items_are_refused_before_they_begin() -> None:

@@ -176,7 +176,7 @@ class World:
         """The same of a look that tells nothing: how far it has come."""
         begun = self.runtime.now
         taken = watcher.take(timeout_s, patient=patient)
-        assert taken.told == []
+        assert taken.commits == []
         return taken.revision, self.runtime.now - begun
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ def world() -> Iterator[World]:
 
 
 def revisions(watcher: Watcher, timeout_s: float = 5.0) -> list[int]:
-    return [told.revision for told in watcher.take(timeout_s, patient=True).told]
+    return [told.revision for told in watcher.take(timeout_s, patient=True).commits]
 
 
 def all_there_is(watcher: Watcher) -> list[int]:

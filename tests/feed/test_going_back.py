@@ -84,7 +84,7 @@ def test_what_it_lacks_is_told_to_nobody(world: World, others: int) -> None:
     world.runtime.now += 2.0  # the heads are looked at
     world.background()
     watcher = world.watch(after=min(there, 2))
-    ids = {told.commit_id for told in watcher.take(5.0, patient=True).told}
+    ids = {told.commit_id for told in watcher.take(5.0, patient=True).commits}
     assert ids == {each.id for each in world.store.commits({"c": (2, there)})["c"]}
 
 
@@ -93,7 +93,7 @@ def test_who_lags_behind_all_that_is_held_learns_it_from_the_log(world: World) -
     to_backup = backup(world.store)
     world.commits(40)
     watcher = world.watch()
-    assert [each.revision for each in watcher.take(1.0, limit=5, patient=True).told] == [
+    assert [each.revision for each in watcher.take(1.0, limit=5, patient=True).commits] == [
         *range(1, 6)
     ]
     to_backup()

@@ -50,7 +50,7 @@ class TestTelling:
         for _ in range(6):
             with world.watch(after=len(told)) as watcher:
                 taken = watcher.take(1.0, limit=7, patient=True)
-            told += [each.revision for each in taken.told]
+            told += [each.revision for each in taken.commits]
             assert taken.revision == (told[-1] if told else 0)
         assert told == list(range(1, 31))
 
@@ -358,7 +358,7 @@ class TestSelections:
         for _ in range(3):
             watcher = world.watch(after=reached, selection=Selection(prefix="a"))
             taken = watcher.take(10.0, limit=10, patient=True)
-            assert (taken.told, taken.revision) == ([], reached + 10)
+            assert (taken.commits, taken.revision) == ([], reached + 10)
             reached = taken.revision
         assert world.runtime.now == 0.0  # it waits for nothing
 

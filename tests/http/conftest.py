@@ -15,7 +15,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.http import create_app
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -95,7 +95,9 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def memory_gateway() -> GatewayService:
-    return GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
+    return GatewayService(
+        MemoryStore(), ThreadRuntime(), ServiceLimits(), encode_refusal=encode_refusal
+    )
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import TestResponse
 
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.service import GatewayService
 from tests.access.service import Caller, Service, catalog_path, document_path
@@ -30,7 +30,9 @@ def clock() -> SetClock:
 @pytest.fixture
 def service(clock: SetClock) -> Service:
     limits = ServiceLimits(retention=RetentionLimits(idempotency_s=KEPT_S))
-    return Service(gateway=GatewayService(MemoryStore(), clock, limits, told=remembered))
+    return Service(
+        gateway=GatewayService(MemoryStore(), clock, limits, encode_refusal=encode_refusal)
+    )
 
 
 @pytest.fixture

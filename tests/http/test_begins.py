@@ -11,7 +11,7 @@ from gateway.commit.series import Series
 from gateway.decide.request import Refused, Unknown, WriteOutcome
 from gateway.errors import DeadlineExceeded
 from gateway.http.routes import bulk
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.http.write.bulk_lines import LineTerms
 from gateway.limits import ServiceLimits
 from gateway.service import GatewayService
@@ -26,7 +26,9 @@ SEVEN = {"application": "etl", "version": 7, "keys": "content", "principals": ["
 @pytest.fixture
 def service() -> Service:
     limits = ServiceLimits()
-    return Service(gateway=GatewayService(MemoryStore(), SetClock(), limits, told=remembered))
+    return Service(
+        gateway=GatewayService(MemoryStore(), SetClock(), limits, encode_refusal=encode_refusal)
+    )
 
 
 @pytest.fixture

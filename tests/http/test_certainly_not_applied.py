@@ -12,7 +12,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from gateway.http import create_app
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.limits import ServiceLimits
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable, Unsent
@@ -127,7 +127,7 @@ class World:
         self.weather = Weather(clock)
         store: Any = Stormy(MemoryStore(), self.weather)
         limits = ServiceLimits(deadline_ms=1000 * DEADLINE_S)
-        gateway = GatewayService(store, clock, limits, told=remembered)
+        gateway = GatewayService(store, clock, limits, encode_refusal=encode_refusal)
         tokens: Any = Stormy(MemoryTokens(), self.weather)
         issued = ServedTokens(Tokens(tokens))
         self._client = create_app(gateway, tokens=issued).test_client()

@@ -16,7 +16,7 @@ from gateway.access.principal import Grant
 from gateway.errors import Unauthenticated
 from gateway.http import create_app
 from gateway.http.app import DirectRoute
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -83,7 +83,7 @@ class Way:
     def __init__(self, *, direct: bool) -> None:
         self._runtime = Repeatable()
         store, limits = MemoryStore(), ServiceLimits()
-        self._gateway = GatewayService(store, self._runtime, limits, told=remembered)
+        self._gateway = GatewayService(store, self._runtime, limits, encode_refusal=encode_refusal)
         bodies = RequestLimits(body_bytes_max=2000)
         self._app = create_app(self._gateway, bodies, authenticate=authenticate)
         if not direct:

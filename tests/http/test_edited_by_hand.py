@@ -168,7 +168,8 @@ def test_a_stream_ends_with_a_word_at_a_hole_in_the_log(
             pieces: Any = told.response
             lines = (line for piece in pieces for line in piece.splitlines(keepends=True))
             event = next(each for each in events(lines) if each.name in ("end", "bookmark"))
-        said = {"code": "internal_error", "detail": ForeignRecord.told, "revision": revision}
+        detail = ForeignRecord.public_detail
+        said = {"code": "internal_error", "detail": detail, "revision": revision}
         assert (query, event.name, event.data) == (query, "end", said)
         assert " failed" in caplog.text
 

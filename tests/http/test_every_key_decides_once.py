@@ -19,7 +19,7 @@ from werkzeug.test import TestResponse
 
 from gateway.http import create_app
 from gateway.http.wire.headers import ACCEPT_PATCH
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.http.write.bulk_lines import _OPERATIONS
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
@@ -237,8 +237,8 @@ class Lossy(NamedTuple):
 def lossy() -> Lossy:
     store, clock = MemoryStore(), SetClock()
     losing = LosingStore(store, clock)
-    first = GatewayService(losing, clock, ServiceLimits(), told=remembered)  # type: ignore[arg-type]
-    second = GatewayService(store, ThreadRuntime(), ServiceLimits(), told=remembered)
+    first = GatewayService(losing, clock, ServiceLimits(), encode_refusal=encode_refusal)  # type: ignore[arg-type]
+    second = GatewayService(store, ThreadRuntime(), ServiceLimits(), encode_refusal=encode_refusal)
     return Lossy(create_app(first).test_client(), create_app(second).test_client(), losing)
 
 

@@ -11,7 +11,7 @@ from gateway.access import ANONYMOUS
 from gateway.decide.request import Fence, Request
 from gateway.http import create_app
 from gateway.http.wire.headers import APPLY, EXTENDED_PATCH, Preferences
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.http.write.bulk_lines import BodyLine, LineTerms, line_request
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.model import Idempotency
@@ -160,7 +160,9 @@ def test_a_key_decides_once_whether_by_a_request_or_by_a_line(
     by_line_first: bool,
 ) -> None:
     """What a client sends as a line of many may be sent again by itself."""
-    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
+    gateway = GatewayService(
+        MemoryStore(), ThreadRuntime(), ServiceLimits(), encode_refusal=encode_refusal
+    )
     client = create_app(gateway).test_client()
     first = f"{DOCUMENT}?manager=first"
     assert client.patch(first, json={"n": 1}, content_type=APPLY).status_code == 201

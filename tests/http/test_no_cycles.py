@@ -18,7 +18,7 @@ import pytest
 from gateway.access import Principal
 from gateway.errors import Unauthenticated
 from gateway.http import create_app
-from gateway.http.wire.problems import remembered
+from gateway.http.wire.problems import encode_refusal
 from gateway.limits import ConnectionLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.server.broken_requests import CheckedBodies
@@ -110,7 +110,9 @@ def sent(served: Served, method: str, path: str, body: Any) -> tuple[int, list[s
 
 
 def main() -> None:
-    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
+    gateway = GatewayService(
+        MemoryStore(), ThreadRuntime(), ServiceLimits(), encode_refusal=encode_refusal
+    )
     served = Served(create_app(gateway))
     strict = Served(create_app(gateway, authenticate=_refuse))
     gc.disable()  # nobody looks for cycles meanwhile but the test

@@ -504,7 +504,7 @@ class TestWhatHelps:
         def unreachable(*_: Any, **__: Any) -> None:
             raise errors.StoreUnavailable("x")
 
-        monkeypatch.setattr(scripted, "told_commits", unreachable)
+        monkeypatch.setattr(scripted, "encoded_commits", unreachable)
         failed = errors.ConditionFailed(replace(CONFLICT, document=DOCUMENT, since_revision=1))
         content = problem(fails_with(failed).put(1), 412, "precondition_failed")
         assert "changes_since" not in content

@@ -18,7 +18,7 @@ from gateway.decide.owning import ApplyWanted
 from gateway.limits import ServiceLimits
 from gateway.model import DocumentRecord
 from gateway.read.digests import Names
-from gateway.read.losses import Losses
+from gateway.read.losses import LossQuery
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
@@ -176,7 +176,7 @@ def test_a_page_of_losses_goes_on_where_one_took_long(
     before: int | None = None
     after_key = ""
     for _ in range(3 * len(KEYS)):
-        page = gateway.losses.page(Losses("c", "m", 1_000, before=before, after_key=after_key))
+        page = gateway.losses.page(LossQuery("c", "m", 1_000, before=before, after_key=after_key))
         assert len(page.losses) <= 1
         told += [each.key for each in page.losses]
         before, after_key = page.before, page.after_key

@@ -252,7 +252,7 @@ class TestFailures:
         eventually(lambda: gateway.shown()["failures"] >= 2)
         shown = gateway.shown()
         assert shown["last_error"]["code"] == "internal_error"
-        assert shown["last_error"]["detail"] == ForeignRecord.told
+        assert shown["last_error"]["detail"] == ForeignRecord.public_detail
         assert shown["next_try"] > shown["last_error"]["time"]
         said = "subscription 's' of catalog 'shop' can't be worked for: catalog 'shop': the log"
         assert f"{said} has no commit 2;" in caplog.text

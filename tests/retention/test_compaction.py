@@ -169,7 +169,7 @@ def test_a_sweep_may_be_overtaken_by_another_at_any_step(store: Store) -> None:
 
 def test_times_name_the_same_revisions_from_the_floor_on(store: Store) -> None:
     gateway = written(store, "c")
-    times = {n: gateway.told_commit("c", n, list).time_us for n in range(1, 13)}
+    times = {n: gateway.encoded_commit("c", n, list).time_us for n in range(1, 13)}
     compaction_of(store).compact("c", 7, nothing)
     compaction_of(store).compact("c", 11, nothing)
     assert gateway.revision_at("c", times[11]).revision == 11
@@ -301,7 +301,7 @@ READS: list[tuple[str, Callable[[HistoryReads, int], object]]] = [
     ("changes_of", lambda history, _: history.document_at_revision("c", "b", 6)),
     ("commit_at", lambda history, time_us: history.revision_at("c", time_us)),
     ("list_commits", lambda history, _: history.commits("c", after=6, limit=9, key=None)),
-    ("list_commits", lambda history, _: history.told_commit("c", 6, list)),
+    ("list_commits", lambda history, _: history.encoded_commit("c", 6, list)),
 ]
 
 
@@ -312,7 +312,7 @@ def test_a_reader_that_was_overtaken_is_told_so(
 ) -> None:
     gateway = gateway_on(store)
     write_history(gateway, store)
-    time_us = gateway.told_commit("c", 6, list).time_us
+    time_us = gateway.encoded_commit("c", 6, list).time_us
     slow: Any = OvertakenStore(store, call, revision)
     with pytest.raises(RevisionCompacted):
         read(history_of(slow), time_us)

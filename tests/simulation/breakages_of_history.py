@@ -189,7 +189,7 @@ def covers_all(self: watch_channel.Channel, position: int) -> bool:  # noqa: ARG
     return bool(self.ring)
 
 
-def move_all_on(self: watch_channel.Channel, told: object, bookmark_commits: int) -> list[Any]:  # noqa: ARG001
+def move_all_on(self: watch_channel.Channel, commits: object, bookmark_commits: int) -> list[Any]:  # noqa: ARG001
     for watcher in self.waiting:
         watcher.position, watcher.last = self.position, self.last
     return []
@@ -203,9 +203,9 @@ def page_of_what_is_left(
     through: int,
     limit: int,
     selection: watch_values.Selection,
-) -> tuple[list[watch_values.Told], int, str]:
+) -> tuple[list[watch_values.EncodedCommit], int, str]:
     listed = self._store.list_commits(catalog, after, through, limit, None, 1 << 20)
-    told = [watch_values.encoded_commit(commit, self._encode) for commit in listed]
+    told = [watch_values.encode_commit(commit, self._encode) for commit in listed]
     reached = listed[-1].revision if listed else through
     return [each for each in told if selection.wants(each)], reached, ""
 
@@ -214,17 +214,17 @@ _begin = feed_from_state.FeedsFromState.begin
 
 
 def begin_at_the_present(
-    self: feed_from_state.FeedsFromState, feed: Any, catalog: str, tell: Any, **asked: Any
+    self: feed_from_state.FeedsFromState, feed: Any, catalog: str, encode: Any, **asked: Any
 ) -> Any:
-    return _begin(self, feed, catalog, tell, **asked | {"position": None})
+    return _begin(self, feed, catalog, encode, **asked | {"position": None})
 
 
 def list_the_present(
-    self: feed_from_state.FeedsFromState, catalog: str, tell: Any, revision: int, **asked: Any
+    self: feed_from_state.FeedsFromState, catalog: str, encode: Any, revision: int, **asked: Any
 ) -> Any:
     try:
         return self._listing.export(
-            catalog, lambda document: tell(document, revision), resumable=True, **asked
+            catalog, lambda document: encode(document, revision), resumable=True, **asked
         )
     except CatalogNotFound:
         return None

@@ -131,7 +131,7 @@ class Follower:
             if not watcher.lag:
                 let_go()
                 let_go = _nothing
-            for told in taken.told:
+            for told in taken.commits:
                 tick = self._recording.tick()
                 self._hear(Heard(tick, "commit", told.revision, told.encoded))
             self._hear(Heard(self._recording.tick(), "bookmark", taken.revision))

@@ -57,7 +57,7 @@ class _Refusals:
         self._left_out: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def tell(self, fields: dict[str, Any]) -> None:
+    def log(self, fields: dict[str, Any]) -> None:
         """Log a refusal with ``fields``, or count it as left out."""
         # No principal has an empty name.
         who = fields["principal"] or ""
@@ -76,18 +76,18 @@ class _Refusals:
 _refusals = _Refusals(time.monotonic)
 
 
-def tell(observed: Observed, status: int) -> None:
+def log_request(observed: Observed, status: int) -> None:
     """Log a request and the ``status`` of its answer, if it is of a kind that is audited."""
     refused = status in _REFUSED_BY_ACCESS
     # A bulk request is logged by its ``BulkAudit``, much later.
     if refused or (observed.method not in READING and observed.route.endpoint != "bulk"):
         fields = _fields(observed, status)
-        _tell(fields, is_cheap=fields.get("code") in _CHEAP)
+        _log_one(fields, is_cheap=fields.get("code") in _CHEAP)
 
 
-def _tell(fields: dict[str, Any], *, is_cheap: bool) -> None:
+def _log_one(fields: dict[str, Any], *, is_cheap: bool) -> None:
     if is_cheap:
-        _refusals.tell(fields)
+        _refusals.log(fields)
     else:
         log.info("audit", extra=fields)
 
@@ -107,7 +107,7 @@ class BulkAudit:
             "client": observed.environ.get("REMOTE_ADDR"),
         }
 
-    def tell_lines(self, lines: Iterable[LineOutcome]) -> None:
+    def log_lines(self, lines: Iterable[LineOutcome]) -> None:
         if not log.isEnabledFor(logging.INFO):
             return
         together: dict[tuple[str, str | None, bool], list[LineOutcome]] = {}
@@ -122,9 +122,9 @@ class BulkAudit:
                     "author": author,
                     "writes": [_line_fields(line) for line in some],
                 }
-                _tell(fields, is_cheap=is_cheap)
+                _log_one(fields, is_cheap=is_cheap)
 
-    def tell_end(self, lines: int, is_refused: bool) -> None:
+    def log_end(self, lines: int, is_refused: bool) -> None:
         """Log the end of the request. ``is_refused``: it was ended before its body."""
         if not log.isEnabledFor(logging.INFO):
             return
@@ -174,15 +174,15 @@ def _fields(observed: Observed, status: int) -> dict[str, Any]:
     return fields
 
 
-def _of_write(told: Decided) -> dict[str, Any]:
-    outcome, commit_id, _ = _outcome(told.written)
-    fields: dict[str, Any] = {"author": told.author, "outcome": outcome}
-    if told.dry_run:
+def _of_write(write: Decided) -> dict[str, Any]:
+    outcome, commit_id, _ = _outcome(write.written)
+    fields: dict[str, Any] = {"author": write.author, "outcome": outcome}
+    if write.dry_run:
         fields["dry_run"] = True
     if commit_id is not None:
         fields["commit_id"] = commit_id
-    if isinstance(told.written.outcome, Applied):
-        fields["revision"] = told.written.outcome.commit.revision
+    if isinstance(write.written.outcome, Applied):
+        fields["revision"] = write.written.outcome.commit.revision
     return fields
 
 

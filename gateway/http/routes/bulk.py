@@ -144,14 +144,14 @@ class _Shared(NamedTuple):
 
 class _Window:
     """Lines that are committed together, beginning with index ``first``. ``answers`` has one for
-    each line, b"" until the request in ``requests`` (by position) is decided. ``told`` is for the
-    audit log; ``offsets`` and ``memory_bytes`` say what room the lines hold."""
+    each line, b"" until the request in ``requests`` (by position) is decided. ``audit_lines`` is
+    for the audit log; ``offsets`` and ``memory_bytes`` say what room the lines hold."""
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.answers: list[bytes] = []
         self.requests: dict[int, Request] = {}
-        self.told: list[LineOutcome] = []
+        self.audit_lines: list[LineOutcome] = []
         self.offsets: list[int] = []
         self.memory_bytes = 0
         self.is_put = False  # whether its requests were queued, or are just being
@@ -313,7 +313,7 @@ class _Run:
             self._lines.close()
             self._series.close()
             self._account.close()
-            self._audit.tell_end(index, self._ended_early)
+            self._audit.log_end(index, self._ended_early)
             self._spool.end()
 
     def _windows_taken(self) -> Iterator[tuple[list[BodyLine], int]]:
@@ -392,7 +392,7 @@ class _Run:
                 self._refused += 1
                 self._audit.refused += 1
                 if isinstance(error, Forbidden):
-                    window.told.append(refused_line(error))
+                    window.audit_lines.append(refused_line(error))
                 answer = problem_line(index, error, self._name, offset=line.offset)
             window.answers.append(answer)
             window.offsets.append(line.offset)
@@ -431,10 +431,10 @@ class _Run:
                 written,
                 self._name,
                 shown,
-                tells_fence=request.fence in self._begun,
+                with_fence=request.fence in self._begun,
             )
         decided = map(outcome_of_line, window.requests.values(), done)
-        self._audit.tell_lines(chain(window.told, decided))
+        self._audit.log_lines(chain(window.audit_lines, decided))
         self._large.let_go(window.offsets)
         self._parsed_bytes -= window.memory_bytes
         self._account.give_back(self._account.held - self._parsed_bytes)
@@ -459,7 +459,7 @@ class _Run:
         request = step_request(self._gateway, self._terms.by, needed.step)
         cpu.conclude()
         written = self._gateway.commit(request)
-        self._audit.tell_lines([outcome_of_line(request, written)])
+        self._audit.log_lines([outcome_of_line(request, written)])
         if self._spending is not None:
             self._spending.spend(OPERATIONS, 1)
         if is_for_now(written.outcome):

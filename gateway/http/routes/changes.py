@@ -23,7 +23,7 @@ from werkzeug.http import parse_accept_header
 
 from gateway import cpu, memory
 from gateway.errors import Contradiction, GatewayError
-from gateway.feed.channel import Selection, Taken, Told, WatchEnded
+from gateway.feed.channel import EncodedCommit, Selection, Taken, WatchEnded
 from gateway.feed.from_state import FromState
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Context, Environ
@@ -103,9 +103,9 @@ class ChangesRoutes(Routes):
         _refuse_contradictions(asked)
         position = _last_event_id(environ)
         view = self._view(context, catalog, asked)
-        tell = self._tell(catalog, view, asked["include"])
+        encoder = self._encoder(catalog, view, asked["include"])
         if asked["initial"] and (position is None or position.key is not None):
-            return self._from_state(context, catalog, position, asked, tell, as_stream=as_stream)
+            return self._from_state(context, catalog, position, asked, encoder, as_stream=as_stream)
         watcher = self._feed.watch(
             catalog,
             after=_behind_commit(position, asked["after"] or 0),
@@ -115,10 +115,10 @@ class ChangesRoutes(Routes):
         )
         if as_stream:
             bookmark_s = self._limits.watch_bookmark_s
-            events = _events(watcher, tell, bookmark_s, context, [_PREAMBLE])
+            events = _events(watcher, encoder, bookmark_s, context, [_PREAMBLE])
             return _stream(events, watcher)
         with watcher:
-            return _polled(_take(watcher, asked["timeout"], asked["limit"], environ), tell)
+            return _polled(_take(watcher, asked["timeout"], asked["limit"], environ), encoder)
 
     def _from_state(
         self,
@@ -126,7 +126,7 @@ class ChangesRoutes(Routes):
         catalog: str,
         position: shapes.FeedPosition | None,
         asked: dict[str, Any],
-        tell: _Tell,
+        encoder: _Encoder,
         *,
         as_stream: bool,
     ) -> Answer:
@@ -135,15 +135,15 @@ class ChangesRoutes(Routes):
             catalog,
             shapes.document_event,
             owner=context.by.name,
-            prefix=tell.view.selection.prefix,
-            settings=tell.view.selection.settings,
+            prefix=encoder.view.selection.prefix,
+            settings=encoder.view.selection.settings,
             position=None if position is None else (position.revision, position.key or ""),
-            sight=tell.view.sight,
+            sight=encoder.view.sight,
             holder=context.holder,
             page_documents=None if as_stream else asked["limit"],
         )
         if as_stream:
-            events = _events_from_state(begun, tell, self._limits.watch_bookmark_s, context)
+            events = _events_from_state(begun, encoder, self._limits.watch_bookmark_s, context)
             return _stream(events, begun.watcher)
         with begun.watcher:
             return _listed(begun)
@@ -161,19 +161,19 @@ class ChangesRoutes(Routes):
         )
         return shapes.WatcherView(sight, selection)
 
-    def _tell(self, catalog: str, view: shapes.WatcherView, include: Sequence[str]) -> _Tell:
+    def _encoder(self, catalog: str, view: shapes.WatcherView, include: Sequence[str]) -> _Encoder:
         include = [each for each in include if each in _IMAGES]
         if not include:
-            return _Tell(view)
+            return _Encoder(view)
         bytes_max = self._gateway.limits.watch.images_bytes_max
         image = self._gateway.listing.image
 
-        def imaged(told: Told) -> bytes:
-            return shapes.with_images(
-                told, include, lambda key, at: image(catalog, key, at), view, bytes_max
+        def with_images(commit: EncodedCommit) -> bytes:
+            return shapes.event_with_images(
+                commit, include, lambda key, at: image(catalog, key, at), view, bytes_max
             )
 
-        return _Tell(view, imaged)
+        return _Encoder(view, with_images)
 
 
 def _stream(events: Iterator[bytes], watcher: Watcher) -> Answer:
@@ -181,35 +181,35 @@ def _stream(events: Iterator[bytes], watcher: Watcher) -> Answer:
     return StreamAnswer(Stream(events, watcher.close), 200, headers)
 
 
-_FromState = FromState[shapes.ToldDocument]
+_FromState = FromState[shapes.DocumentEvent]
 
 
-class _Tell(NamedTuple):
+class _Encoder(NamedTuple):
     """Makes the events of the commits that a watcher may see.
 
-    ``imaged`` makes the event of a commit with whole documents; None: no event has any, so all are
-    encoded already.
+    ``with_images`` makes the event of a commit with whole documents; None: no event has any, so all
+    are encoded already.
     """
 
     view: shapes.WatcherView
-    imaged: Callable[[Told], bytes] | None = None
+    with_images: Callable[[EncodedCommit], bytes] | None = None
 
-    def seen(self, taken: Taken) -> Sequence[Told]:
+    def visible(self, taken: Taken) -> Sequence[EncodedCommit]:
         """The commits of ``taken`` as the watcher may see them. Raises StoreUnavailable."""
-        return self.view.seen(taken.told)
+        return self.view.visible(taken.commits)
 
     def batches(
-        self, taken: Taken, seen: Sequence[Told], parts: list[bytes]
+        self, taken: Taken, visible: Sequence[EncodedCommit], parts: list[bytes]
     ) -> Iterator[tuple[int, list[bytes]]]:
         """Lists of whole events, each list with the revision that it reaches: ``parts``, then the
-        events of ``seen``, or a bookmark if there are none. With whole documents, each commit makes
-        a list, and GatewayError may be raised after some of them."""
-        if self.imaged is None or not seen:
-            told = [each.encoded for each in seen] or [shapes.bookmark_event(taken.revision)]
-            yield taken.revision, [*parts, *told]
+        events of ``visible``, or a bookmark if there are none. With whole documents, each commit
+        makes a list, and GatewayError may be raised after some of them."""
+        if self.with_images is None or not visible:
+            events = [each.encoded for each in visible] or [shapes.bookmark_event(taken.revision)]
+            yield taken.revision, [*parts, *events]
             return
-        for each in seen:
-            event = self.imaged(each)
+        for each in visible:
+            event = self.with_images(each)
             memory.account().keep(len(event))
             yield each.revision, [*parts, event]
             parts = []
@@ -268,27 +268,27 @@ def _take(watcher: Watcher, timeout_s: float, limit: int, environ: Environ) -> T
             left_s = max(0.0, until - time.monotonic())
             taken = watcher.take(min(left_s, _PRESENT_S), limit=limit, patient=True)
             is_over = left_s <= _PRESENT_S or (connection is not None and connection.has_left())
-            if taken.told or is_over or cpu.is_half_used():
+            if taken.commits or is_over or cpu.is_half_used():
                 return taken
     except WatchEnded:
         # No commit came so far; the client's next request goes to another process.
         return Taken((), watcher.position, watcher.last)
 
 
-def _polled(taken: Taken, tell: _Tell) -> Answer:
-    seen, revision, last = tell.seen(taken), taken.revision, taken.last
-    events = [each.encoded for each in seen]
-    if tell.imaged is not None:
+def _polled(taken: Taken, encoder: _Encoder) -> Answer:
+    visible, revision, last = encoder.visible(taken), taken.revision, taken.last
+    events = [each.encoded for each in visible]
+    if encoder.with_images is not None:
         events, size_bytes = [], 0
-        for each in seen:
-            events.append(tell.imaged(each))
+        for each in visible:
+            events.append(encoder.with_images(each))
             size_bytes += len(events[-1])
             memory.account().keep(size_bytes)
             if size_bytes >= _PAGE_BYTES:
                 revision, last = each.revision, each.commit_id
                 break
-    told = b",".join(map(shapes.event_data, events))
-    body = b'{"commits":[%b],"revision":%d,"commit_id":%b}' % (told, revision, encode(last or None))
+    data = b",".join(map(shapes.event_data, events))
+    body = b'{"commits":[%b],"revision":%d,"commit_id":%b}' % (data, revision, encode(last or None))
     return body_answer(body, [NO_STORE])
 
 
@@ -297,27 +297,27 @@ def _listed(begun: _FromState) -> Answer:
     revision, export = begun.revision, begun.export
     page = [] if export is None else [*next(export.pages, ())]
     events = [*([begun.settings.event] if begun.settings else []), *(each.event for each in page)]
-    place, members = shapes.FeedPosition(revision), b""
+    position, members = shapes.FeedPosition(revision), b""
     if export is not None and export.next_after is not None:
-        place = shapes.FeedPosition(revision, export.next_after)
+        position = shapes.FeedPosition(revision, export.next_after)
     else:
         synced = shapes.event_data(shapes.synced_event(revision, begun.made))
         members = b',"synced":%b' % synced
     body = b'{"documents":[%b],"commits":[],"revision":%d,"position":%b%b}' % (
         b",".join(map(shapes.event_data, events)),
         revision,
-        encode(str(place)),
+        encode(str(position)),
         members,
     )
     return body_answer(body, [NO_STORE])
 
 
 def _events_from_state(
-    begun: _FromState, tell: _Tell, bookmark_s: float, context: Context
+    begun: _FromState, encoder: _Encoder, bookmark_s: float, context: Context
 ) -> Iterator[bytes]:
     """The pieces of a stream: the documents, then ``synced``, then the commits as in any stream."""
     watcher, export, revision = begun.watcher, begun.export, begun.revision
-    place = shapes.FeedPosition(revision, begun.after)
+    position = shapes.FeedPosition(revision, begun.after)
     parts = [_PREAMBLE, *([begun.settings.event] if begun.settings else [])]
     pages = iter(()) if export is None else export.pages
     while True:
@@ -326,14 +326,14 @@ def _events_from_state(
             page = next(pages, None)
             context.require_still_let_in()
         except _ENDINGS as error:
-            yield b"".join([*parts, _end(error, place, context)])
+            yield b"".join([*parts, _end(error, position, context)])
             return
         if page is None:
             break
         events = [each.event for each in page]
         memory.account().keep(sum(map(len, events)))
         if page:
-            place = shapes.FeedPosition(revision, page[-1].key)
+            position = shapes.FeedPosition(revision, page[-1].key)
         for piece in in_pieces([*parts, *events], _PIECE_BYTES):
             if not _may_go_on(context, export):
                 return
@@ -342,10 +342,10 @@ def _events_from_state(
     memory.account().keep(0)
     watcher.begin()
     parts.append(shapes.synced_event(revision, begun.made))
-    yield from _events(watcher, tell, bookmark_s, context, parts, export)
+    yield from _events(watcher, encoder, bookmark_s, context, parts, export)
 
 
-def _may_go_on(context: Context, export: CatalogExport[shapes.ToldDocument] | None) -> bool:
+def _may_go_on(context: Context, export: CatalogExport[shapes.DocumentEvent] | None) -> bool:
     """Whether the next piece may be sent; the one before may have been taken slowly. If not, the
     stream just ends: an event may be half sent, so no ``end`` can follow."""
     try:
@@ -361,22 +361,22 @@ def _may_go_on(context: Context, export: CatalogExport[shapes.ToldDocument] | No
 
 
 def _end(
-    error: WatchEnded | GatewayError | Contradiction, place: shapes.FeedPosition, context: Context
+    error: WatchEnded | GatewayError | Contradiction, after: shapes.FeedPosition, context: Context
 ) -> bytes:
-    """The last event, which says why the stream ends, and from which ``place`` to go on."""
+    """The last event, which says why the stream ends, and ``after`` which position to go on."""
     if isinstance(error, Contradiction):
         log_failed(context.observed.request_id, error)
-        return shapes.end_event("internal_error", error.told, place)
-    return shapes.end_event(error.code, error.detail, place)
+        return shapes.end_event("internal_error", error.public_detail, after)
+    return shapes.end_event(error.code, error.detail, after)
 
 
 def _events(
     watcher: Watcher,
-    tell: _Tell,
+    encoder: _Encoder,
     bookmark_s: float,
     context: Context,
     parts: list[bytes],
-    export: CatalogExport[shapes.ToldDocument] | None = None,
+    export: CatalogExport[shapes.DocumentEvent] | None = None,
 ) -> Iterator[bytes]:
     """The pieces of an event stream, with ``parts`` first. The first piece comes at once, so that a
     client knows that it is connected. The pin of ``export`` ends once the client has caught up.
@@ -385,29 +385,29 @@ def _events(
     """
     timeout_s = 0.0
     while True:
-        told_up_to = watcher.bookmarked
+        sent_up_to = watcher.bookmarked
         try:
             taken = watcher.take(timeout_s, patient=False)
             context.require_still_let_in()
-            seen = tell.seen(taken)
+            visible = encoder.visible(taken)
         except _ENDINGS as error:
-            parts.append(_end(error, shapes.FeedPosition(told_up_to), context))
+            parts.append(_end(error, shapes.FeedPosition(sent_up_to), context))
             yield b"".join(parts)
             return
         if export is not None and not watcher.lag:
             export.close()
             export = None
-        batches = tell.batches(taken, seen, parts)
-        parts, taken, seen = [], Taken((), taken.revision, ""), ()
+        batches = encoder.batches(taken, visible, parts)
+        parts, taken, visible = [], Taken((), taken.revision, ""), ()
         try:
-            for told_up_to, batch in batches:  # noqa: B007 - used below if the next can't be made
+            for sent_up_to, batch in batches:  # noqa: B007 - used below if the next can't be made
                 for piece in in_pieces(batch, _PIECE_BYTES):
                     if not _may_go_on(context, export):
                         return
                     yield piece
                 batch.clear()  # freed before the next one is made
         except (GatewayError, Contradiction) as error:
-            yield _end(error, shapes.FeedPosition(told_up_to), context)
+            yield _end(error, shapes.FeedPosition(sent_up_to), context)
             return
         memory.account().keep(0)
         timeout_s = bookmark_s

@@ -49,7 +49,7 @@ from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, requ
 from gateway.limits import RequestLimits
 from gateway.model import DocumentRecord
 from gateway.read.current import DocumentReading
-from gateway.read.losses import Losses
+from gateway.read.losses import LossQuery
 from gateway.service import GatewayService
 from patching.ownership import CONFLICTS
 
@@ -251,7 +251,7 @@ class OwnersRoutes(Routes):
         asked = query.parameters(context.environ, _LOSSES_PARAMETERS)
         manager = asked.pop("lost_by")
         sight = self._gateway.acls.sight(context.by, catalog)
-        page = self._gateway.losses.page(Losses(catalog, manager, sight=sight, **asked))
+        page = self._gateway.losses.page(LossQuery(catalog, manager, sight=sight, **asked))
         more: dict[str, Any] | None = None
         if page.before is not None:
             more = {"before": page.before}

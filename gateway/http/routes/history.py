@@ -57,11 +57,11 @@ class HistoryRoutes(Routes):
         span = {name: asked.pop(name) for name in ("after", "limit", "key")}
         asked["since_us"], asked["until_us"] = asked.pop("since"), asked.pop("until")
 
-        def tell(commits: Sequence[CommitRecord]) -> list[msgspec.Raw]:
-            seen = commits if sight is None else sight.commits(commits)
-            return [msgspec.Raw(encode(commit_shape(commit))) for commit in seen]
+        def encode_visible(commits: Sequence[CommitRecord]) -> list[msgspec.Raw]:
+            visible = commits if sight is None else sight.commits(commits)
+            return [msgspec.Raw(encode(commit_shape(commit))) for commit in visible]
 
-        page = self._gateway.told_commits(catalog, tell, **span, which=Which(**asked))
+        page = self._gateway.encoded_commits(catalog, encode_visible, **span, which=Which(**asked))
         content = {"commits": page.commits, "next": page.next_after}
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
@@ -73,10 +73,10 @@ class HistoryRoutes(Routes):
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"revision: {error}") from error
 
-        def tell(commits: Sequence[CommitRecord]) -> list[bytes]:
-            return [encode(commit_shape(self._seen(context, catalog, each))) for each in commits]
+        def encode_visible(commits: Sequence[CommitRecord]) -> list[bytes]:
+            return [encode(commit_shape(self._visible(context, catalog, each))) for each in commits]
 
-        return body_answer(self._gateway.told_commit(catalog, number, tell), [])
+        return body_answer(self._gateway.encoded_commit(catalog, number, encode_visible), [])
 
     @route("GET", f"{CATALOG}/outcomes/<rest:idempotency_key>", "outcome")
     def outcome(self, context: Context, catalog: str, idempotency_key: str) -> Answer:
@@ -90,7 +90,7 @@ class HistoryRoutes(Routes):
             )
             raise RequestRefused("outcome_not_found", detail)
         if isinstance(reply, CommitRecord):
-            shape = {"applied": True, **commit_shape(self._seen(context, catalog, reply))}
+            shape = {"applied": True, **commit_shape(self._visible(context, catalog, reply))}
         else:
             shape = {"applied": False, **verdict_shape(reply)}
         return body_answer(encode({**shape, "idempotency_key": name}), [])
@@ -116,7 +116,7 @@ class HistoryRoutes(Routes):
         }
         return body_answer(encode(content), [("Catalog-Revision", str(page.after))])
 
-    def _seen(self, context: Context, catalog: str, commit: CommitRecord) -> CommitRecord:
+    def _visible(self, context: Context, catalog: str, commit: CommitRecord) -> CommitRecord:
         """``commit`` without the changes of documents that the principal may not read."""
         sight = self._gateway.acls.sight(context.by, catalog)
         return commit if sight is None else sight.commits([commit])[0]
@@ -138,8 +138,8 @@ def verdict_shape(verdict: Verdict) -> dict[str, Any]:
     refused = verdict.outcome.get("refused")
     problem = None
     if isinstance(refused, dict):
-        told = refused.get("members")
-        problem = {**told} if isinstance(told, dict) else {}
+        members = refused.get("members")
+        problem = {**members} if isinstance(members, dict) else {}
         problem |= {"code": refused["code"], "detail": refused["detail"]}
     return {
         "revision": verdict.revision,

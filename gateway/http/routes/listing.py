@@ -134,7 +134,7 @@ class ListingRoutes(Routes):
         """The documents of a page of digests, as many as an answer may hold, and the key after
         which the next page begins."""
         keys = [each.key for each in page.documents]
-        told: list[msgspec.Raw] = []
+        shapes: list[msgspec.Raw] = []
         done, at_once, size_bytes = 0, _AT_ONCE, 0
         with memory.account().holding(memory.REPLY_BYTES):
             while done < len(keys) and size_bytes < _PAGE_BYTES:
@@ -149,10 +149,10 @@ class ListingRoutes(Routes):
                     at_once = len(some) // 2
                     continue
                 there = [each for key in some if (each := found[key]) is not None]
-                told += there
+                shapes += there
                 size_bytes += sum(memoryview(each).nbytes for each in there)
                 done += len(some)
-        return told, page.next_after if done == len(keys) else keys[done - 1]
+        return shapes, page.next_after if done == len(keys) else keys[done - 1]
 
     def _several(
         self,
@@ -171,7 +171,7 @@ class ListingRoutes(Routes):
         if len(keys) > _KEYS_MAX:
             query.refuse_parameter("key", f"at most {_KEYS_MAX} keys can be read at once")
         sight = self._gateway.acls.sight(context.by, catalog)
-        found: Mapping[str, KeyDigest | _Told | None]
+        found: Mapping[str, KeyDigest | _TaggedShape | None]
         shape: Callable[[Any], Any] = attrgetter("shape")
         if asked["select"] is None:
             at, found = self._gateway.listing.several(
@@ -182,9 +182,9 @@ class ListingRoutes(Routes):
             at, found = self._gateway.digests.several(
                 catalog, keys, revision=revision, sight=sight, manager=asked["manager"]
             )
-        tokens = tuple((key, told.token if (told := found[key]) else None) for key in keys)
+        tokens = tuple((key, item.token if (item := found[key]) else None) for key in keys)
         documents = [
-            {"key": key, "etag": None} if (told := found[key]) is None else shape(told)
+            {"key": key, "etag": None} if (item := found[key]) is None else shape(item)
             for key in keys
         ]
         content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
@@ -242,13 +242,13 @@ def _answer(environ: Environ, tag: Tag, revision: int, content: dict[str, Any]) 
     return body_answer(encode(content), headers)
 
 
-class _Told(NamedTuple):
+class _TaggedShape(NamedTuple):
     token: str
     shape: msgspec.Raw
 
 
-def _with_token(document: DocumentRecord) -> _Told:
-    return _Told(document.token, _encoded(document))
+def _with_token(document: DocumentRecord) -> _TaggedShape:
+    return _TaggedShape(document.token, _encoded(document))
 
 
 @interruptible

@@ -173,8 +173,8 @@ class RevertRoutes(Routes):
 
     def _request(self, ask: Ask, asked: dict[str, Any], edits: Sequence[KeyEdit]) -> Request:
         size_bytes = sum(getattr(each.edit, "size_bytes", 0) for each in edits)
-        told = ("message", "author", "dry_run", *(() if asked["force"] else ("force",)))
-        body = {name: value for name, value in asked.items() if name not in told}
+        not_in_body = ("message", "author", "dry_run", *(() if asked["force"] else ("force",)))
+        body = {name: value for name, value in asked.items() if name not in not_in_body}
         sent = Sent({"revert": body}, media_types.JSON, _REQUEST_BYTES + size_bytes)
         return request_of(self._gateway, ask, edits, sent)
 

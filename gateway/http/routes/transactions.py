@@ -97,7 +97,7 @@ _ACTIONS: Final = {edit: name for name, verb in VERBS.items() for edit in verb.e
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The document under a key as the transaction left it. ``untold``: why it can't be shown.
+    """The document under a key as the transaction left it. ``withheld``: why it can't be shown.
 
     ``etag`` and ``revision`` are None if there is no document, or if a dry run would change it.
     """
@@ -106,7 +106,7 @@ class _State:
     revision: int | None
     exists: bool | None
     document: DocumentRecord | None = None
-    untold: str | None = None
+    withheld: str | None = None
 
 
 def _answer(
@@ -140,7 +140,7 @@ def _answer(
                 change_shape(each, result.catalog_revision + 1)
                 for each in outcome.changes
                 if each.key not in hidden
-                if each.key not in states or states[each.key].untold is None
+                if each.key not in states or states[each.key].withheld is None
             ]
     headers = headers_of(result)
     tag = _composite(edits, states)
@@ -179,7 +179,7 @@ def _state(document: DocumentRecord | None, *, seen: bool) -> _State:
     if document is None or not document.exists:
         return _State(None, None, False)
     if not seen:
-        return _State(document.token, document.revision, True, untold="forbidden")
+        return _State(document.token, document.revision, True, withheld="forbidden")
     return _State(document.token, document.revision, True, document)
 
 
@@ -192,16 +192,16 @@ def _replayed(
 ) -> dict[str, _State]:
     if isinstance(outcome, Applied):
         revision = outcome.commit.revision
-        told = {each.key: _told_by(each, outcome.commit) for each in outcome.commit.changes}
+        known = {each.key: _state_after(each, outcome.commit) for each in outcome.commit.changes}
     else:
         revision = outcome.catalog_revision
-        told = {key: _state_of(document) for key, document in outcome.documents.items()}
+        known = {key: _state_of(document) for key, document in outcome.documents.items()}
     shown = ask.prefer.returns == "representation"
     got = {each.key for each in edits if isinstance(each.edit, Get)}
-    to_read = [key for key in keys if shown or key in got or key not in told]
+    to_read = [key for key in keys if shown or key in got or key not in known]
     documents: Mapping[str, DocumentRecord | None] = {}
     hidden: Collection[Life] = ()
-    untold = None
+    withheld = None
     try:
         if to_read:
             _, documents = gateway.listing.several(ask.catalog, to_read, whole, revision=revision)
@@ -209,23 +209,23 @@ def _replayed(
             if sight is not None:
                 hidden = sight.hidden({life_of(each) for each in documents.values() if each})
     except RevisionCompacted:
-        untold = "compacted"
+        withheld = "compacted"
     except CommitError:  # the commit is answered even if its documents can't be read
-        documents, untold = {}, "unavailable"
+        documents, withheld = {}, "unavailable"
     states = {}
     for key in keys:
         if key in documents:
             document = documents[key]
             seen = document is None or life_of(document) not in hidden
             states[key] = _state(document, seen=seen)
-        elif key in told:
-            states[key] = replace(told[key], untold=untold if told[key].exists else None)
+        elif key in known:
+            states[key] = replace(known[key], withheld=withheld if known[key].exists else None)
         else:
-            states[key] = _State(None, None, None, untold=untold)
+            states[key] = _State(None, None, None, withheld=withheld)
     return states
 
 
-def _told_by(change: ChangeRecord, commit: CommitRecord) -> _State:
+def _state_after(change: ChangeRecord, commit: CommitRecord) -> _State:
     if change.action == "delete":
         return _State(None, None, False)
     return _State(version_token(commit.revision, commit.id), commit.revision, True)
@@ -283,8 +283,8 @@ def _range_result(edit: RangeEdit, changes: Iterable[ChangeRecord]) -> dict[str,
 def _add_value(result: dict[str, Any], state: _State, left_bytes: int) -> int:
     """Show the document in ``result``, or say why not. Returns the bytes that it takes."""
     document = state.document
-    if state.untold is not None:
-        result[state.untold] = True
+    if state.withheld is not None:
+        result[state.withheld] = True
     if document is None:
         return 0
     if document.size_bytes > left_bytes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from gateway.feed.channel import Told
+from gateway.feed.channel import EncodedCommit
 from gateway.feed.from_state import MadeBy
 from gateway.http.wire.headers import catalog_path
 from gateway.http.wire.responses import encode
@@ -33,8 +33,8 @@ _TYPES: Final = {
 _PREFIX: Final = "metadata-gateway"
 
 
-def commit(catalog: str, told: Told) -> bytes:
-    return _event(catalog, "commit", str(told.revision), event_data(told.encoded), told.time_us)
+def commit(catalog: str, item: EncodedCommit) -> bytes:
+    return _event(catalog, "commit", str(item.revision), event_data(item.encoded), item.time_us)
 
 
 def document(catalog: str, record: DocumentRecord, revision: int) -> bytes:
@@ -58,10 +58,10 @@ def compacted(catalog: str, code: str, detail: str, position: str) -> bytes:
     return _event(catalog, "compacted", compacted_at(position), data, None)
 
 
-def _event(catalog: str, kind: str, place: str, data: bytes, time_us: int | None) -> bytes:
+def _event(catalog: str, kind: str, position: str, data: bytes, time_us: int | None) -> bytes:
     members: dict[str, Any] = {
         "specversion": "1.0",
-        "id": event_id(catalog, place),
+        "id": event_id(catalog, position),
         "source": catalog_path(catalog),
         "type": f"{_PREFIX}.{kind}",
         "datacontenttype": "application/json",

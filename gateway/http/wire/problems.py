@@ -69,7 +69,7 @@ class _Unreachable:
     def __init__(self) -> None:
         self._next_at = 0.0
 
-    def tell(self, why: BaseException) -> None:
+    def log(self, why: BaseException) -> None:
         now = time.monotonic()
         if now >= self._next_at:
             self._next_at = now + 1.0
@@ -86,11 +86,11 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
     problem = problem_of(error)
     of_store = errors.StoreUnavailable | errors.UnknownOutcome
     if isinstance(error, of_store) and error.__cause__ is not None:
-        _unreachable.tell(error.__cause__)
+        _unreachable.log(error.__cause__)
     if problem is None:
         detail = "the gateway has a defect; it was logged"
         if isinstance(error, errors.Contradiction):
-            detail = error.told
+            detail = error.public_detail
         log_failed(observed.request_id, error)
         # It isn't known how far a write got before the defect.
         applied = "no" if observed.method in READING else "unknown"
@@ -126,7 +126,7 @@ def _answer(problem: Refusal, observed: Observed) -> Answer:
     return body_answer(encode(content), headers, kind.status, PROBLEM)
 
 
-def remembered(error: errors.CommitError) -> dict[str, Json]:
+def encode_refusal(error: errors.CommitError) -> dict[str, Json]:
     """A refusal as its replay shows it: code, detail, and all but the large members."""
     problem = problem_of(error)
     assert problem is not None
@@ -181,7 +181,7 @@ def _of_gateway_error(error: errors.GatewayError) -> Refusal:
     if isinstance(error, errors.PatchDoesNotFit):
         problem = _of_patch_error(error.error)
     elif isinstance(error, errors.AboveLimit):
-        _tell_limit(problem, error)
+        _add_limit(problem, error)
     elif isinstance(error, errors.RefusedBefore):
         problem.headers.append(("Idempotency-Replayed", "true"))
     elif isinstance(error, errors.Unauthenticated):
@@ -199,7 +199,7 @@ def _of_gateway_error(error: errors.GatewayError) -> Refusal:
 def _of_patch_error(error: PatchError) -> Refusal:
     problem = Refusal(errors.code_of(error), error.detail)
     if isinstance(error, LimitExceeded):
-        _tell_limit(problem, error)
+        _add_limit(problem, error)
     problem.members |= members_of_patch_error(error)
     return problem
 
@@ -227,7 +227,7 @@ def _of_http_exception(error: HTTPException) -> Refusal:
     return Refusal("malformed_request", detail)
 
 
-def _tell_limit(problem: Refusal, error: errors.AboveLimit | LimitExceeded) -> None:
+def _add_limit(problem: Refusal, error: errors.AboveLimit | LimitExceeded) -> None:
     setting = _LIMIT_SETTINGS.get(error.limit, error.limit)
     problem.detail = error.detail.replace(error.limit, setting)
     problem.members |= {"limit": setting, "maximum": error.maximum, "actual": error.actual}

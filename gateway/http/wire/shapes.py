@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from gateway.cpu import interruptible
-from gateway.feed.channel import Selection, Told
+from gateway.feed.channel import EncodedCommit, Selection
 from gateway.feed.from_state import MadeBy
 from gateway.http.wire.headers import percent_decoded
 from gateway.http.wire.query import whole_number
@@ -182,10 +182,10 @@ def bookmark_event(revision: int) -> bytes:
     return _event("bookmark", {"revision": revision}, revision)
 
 
-def end_event(code: str, detail: str, place: FeedPosition) -> bytes:
-    where: dict[str, Any] = {"revision": place.revision}
-    if place.key is not None:
-        where = {"position": str(place)}
+def end_event(code: str, detail: str, position: FeedPosition) -> bytes:
+    where: dict[str, Any] = {"revision": position.revision}
+    if position.key is not None:
+        where = {"position": str(position)}
     return _event("end", {"code": code, "detail": detail, **where}, None)
 
 
@@ -206,16 +206,16 @@ def feed_position(text: str) -> FeedPosition:
     return FeedPosition(whole_number(number), percent_decoded(key) if slash else None)
 
 
-class ToldDocument(NamedTuple):
+class DocumentEvent(NamedTuple):
     key: str
     event: bytes
 
 
 @interruptible
-def document_event(document: DocumentRecord, revision: int) -> ToldDocument:
+def document_event(document: DocumentRecord, revision: int) -> DocumentEvent:
     """The event of one document of the state at ``revision``. The settings have the key null."""
-    place = FeedPosition(revision, document.key)
-    return ToldDocument(document.key, _event("document", document_shape(document), place))
+    position = FeedPosition(revision, document.key)
+    return DocumentEvent(document.key, _event("document", document_shape(document), position))
 
 
 def synced_event(revision: int, made: MadeBy | None) -> bytes:
@@ -245,9 +245,9 @@ def document_shape(document: DocumentRecord) -> dict[str, Any]:
     return shape
 
 
-def _event(name: str, data: dict[str, Any], place: int | FeedPosition | None) -> bytes:
+def _event(name: str, data: dict[str, Any], position: int | FeedPosition | None) -> bytes:
     """An event of a stream. ``data`` is one line, because encoded JSON holds no line end."""
-    id_line = b"" if place is None else f"id: {place}\n".encode()
+    id_line = b"" if position is None else f"id: {position}\n".encode()
     return b"%bevent: %b\ndata: %b\n\n" % (id_line, name.encode(), encode(data))
 
 
@@ -267,40 +267,40 @@ class WatcherView:
     sight: Sight | None
     selection: Selection
 
-    def seen(self, told: Sequence[Told]) -> Sequence[Told]:
-        """The commits of ``told`` as the watcher may see them. Raises StoreUnavailable."""
-        if self.sight is None or not told:
-            return told
-        hidden = self.sight.hidden(frozenset().union(*(each.lives for each in told)))
+    def visible(self, commits: Sequence[EncodedCommit]) -> Sequence[EncodedCommit]:
+        """The commits of ``commits`` as the watcher may see them. Raises StoreUnavailable."""
+        if self.sight is None or not commits:
+            return commits
+        hidden = self.sight.hidden(frozenset().union(*(each.lives for each in commits)))
         if not hidden:
-            return told
-        seen = []
-        for each in told:
+            return commits
+        visible = []
+        for each in commits:
             if hidden.isdisjoint(each.lives):
-                seen.append(each)
+                visible.append(each)
                 continue
             gone = {life.key for life in each.lives & hidden}
             left = replace(each, keys=each.keys - gone)
             if self.selection.wants(left):
                 encoded = _without(each, hidden, self.sight.principal.name)
-                seen.append(replace(left, encoded=encoded))
-        return seen
+                visible.append(replace(left, encoded=encoded))
+        return visible
 
     def may_see(self, document: DocumentRecord) -> bool:
         """Whether ``document``, as a past state, is visible. Raises StoreUnavailable."""
         return self.sight is None or not self.sight.hidden((life_of(document),))
 
 
-def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
+def _without(commit: EncodedCommit, hidden: frozenset[Life], name: str) -> bytes:
     """The event for principal ``name`` without the changes of ``hidden``; without message and
     idempotency key too, unless ``name`` is the author."""
-    shape: dict[str, Any] = _members(event_data(told.encoded))
+    shape: dict[str, Any] = _members(event_data(commit.encoded))
     shape["changes"] = [
         change for change in _list(shape["changes"]) if _life(change).named not in hidden
     ]
     if _text(shape["author"]) != name:
         shape |= {"message": None, "idempotency_key": None}
-    return _event("commit", shape, told.revision)
+    return _event("commit", shape, commit.revision)
 
 
 # Only this many changes of a commit come with whole documents.
@@ -308,8 +308,8 @@ _IMAGES_MAX: Final = 500
 Image = Callable[[str, int], DocumentRecord | None]
 
 
-def with_images(
-    told: Told, wanted: Collection[str], image: Image, view: WatcherView, bytes_max: int
+def event_with_images(
+    commit: EncodedCommit, wanted: Collection[str], image: Image, view: WatcherView, bytes_max: int
 ) -> bytes:
     """The event whose changes have whole documents: ``value`` as the commit left it, and
     ``before``; a member is absent if there is no document.
@@ -317,14 +317,14 @@ def with_images(
     ``image`` gives the live document under a key at a revision. Documents beyond ``bytes_max`` in
     all, or of changes beyond the first ``_IMAGES_MAX``, are left out; ``withheld`` names them.
     """
-    shape: dict[str, Any] = _members(event_data(told.encoded))
+    shape: dict[str, Any] = _members(event_data(commit.encoded))
     changes: list[dict[str, Any]] = []
     left_bytes = bytes_max
     for raw in _list(shape["changes"]):
         change: dict[str, Any] = _members(raw)
         life = _life(raw)
         withheld = []
-        for name, revision in (("before", told.revision - 1), ("value", told.revision)):
+        for name, revision in (("before", commit.revision - 1), ("value", commit.revision)):
             if name not in wanted:
                 continue
             if left_bytes <= 0 or len(changes) >= _IMAGES_MAX:
@@ -340,7 +340,7 @@ def with_images(
             change["withheld"] = withheld
         changes.append(change)
     shape["changes"] = changes
-    return _event("commit", shape, told.revision)
+    return _event("commit", shape, commit.revision)
 
 
 @interruptible

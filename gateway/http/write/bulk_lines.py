@@ -398,7 +398,7 @@ def written_line(
     request_name: str,
     represented: Represented | None = None,
     *,
-    tells_fence: bool = False,
+    with_fence: bool = False,
 ) -> bytes:
     """The answer to a line that was decided; a refusal shows the document if ``represented``."""
     try:
@@ -432,7 +432,7 @@ def written_line(
             replayed=result.replayed or msgspec.UNSET,
             dry_run=request.dry_run or msgspec.UNSET,
             skipped=skipped_shape(skipped) if skipped else msgspec.UNSET,
-            fence=request.fence.text if request.fence and tells_fence else msgspec.UNSET,
+            fence=request.fence.text if request.fence and with_fence else msgspec.UNSET,
         )
     )
 

@@ -112,7 +112,7 @@ class _Log:
         if since is None or not 0 <= since < REVISION_MAX:
             return None
         try:
-            commits = self.gateway.told_commits(
+            commits = self.gateway.encoded_commits(
                 self.catalog, self._bare, after=since, limit=limit, key=key
             ).commits
         except CommitError:
@@ -160,15 +160,15 @@ def changes_since(
 
 def _of_several(log: _Log, failed: ConditionFailed) -> list[dict[str, Any]] | None:
     found: dict[int, CommitRecord] = {}
-    told = False
+    known = False
     for stale in failed.conflict.stale[:_DOCUMENTS_MAX]:
         since = token_revision(stale.token) if stale.token else None
         if stale.token is None and stale.document is not None:
             since = stale.document.create_revision - 1
         commits = log.after(stale.key, since)
-        told = told or commits is not None
+        known = known or commits is not None
         found |= {commit.revision: commit for commit in commits or ()}
-    if not told:
+    if not known:
         return None
     return [commit_summary(found[revision], None) for revision in sorted(found)[:_COMMITS_MAX]]
 
@@ -187,14 +187,14 @@ class Represented:
         problem = problem_of(error)
         if problem is None or KINDS[problem.code].status not in _STATUSES:
             return {}
-        told, met = problem.members, _met(error)
+        known, met = problem.members, _met(error)
         members: dict[str, Any] = {}
-        if "current" in told:
-            of = told.get("key", key)
-            members["current"] = self._shown(catalog, of, told["current"], met)
+        if "current" in known:
+            of = known.get("key", key)
+            members["current"] = self._shown(catalog, of, known["current"], met)
         for name in ("stale", "failed_compares"):
-            if name in told:
-                members[name] = [self._with_current(catalog, each, met) for each in told[name]]
+            if name in known:
+                members[name] = [self._with_current(catalog, each, met) for each in known[name]]
         return members
 
     def _with_current(self, catalog: str, each: Mapping[str, Any], met: _Met) -> dict[str, Any]:
