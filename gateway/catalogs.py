@@ -93,13 +93,11 @@ class CatalogWide:
 
     def _read(self, catalog: str) -> LiveCatalog:
         with as_unavailable():
-            standing = self._settler.settle(catalog)
-        if standing.revision == 0 or standing.deleted:
-            raise CatalogNotFound(catalog, standing.revision)
-        _, found = self._listing.several(catalog, [SETTINGS_KEY], whole, revision=standing.revision)
-        return LiveCatalog(
-            catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]
-        )
+            head = self._settler.settle(catalog)
+        if head.revision == 0 or head.deleted:
+            raise CatalogNotFound(catalog, head.revision)
+        _, found = self._listing.several(catalog, [SETTINGS_KEY], whole, revision=head.revision)
+        return LiveCatalog(catalog, head.revision, head.time_us, head.floor, found[SETTINGS_KEY])
 
     def set_up(self, request: Request) -> WriteOutcome:
         """Commit new settings. If they declare lists, all documents are checked first, then those

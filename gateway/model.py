@@ -341,7 +341,7 @@ class Head(msgspec.Struct, frozen=True):
     last_verdict: str = ""
 
     @property
-    def place(self) -> HeadPosition:
+    def position(self) -> HeadPosition:
         return HeadPosition(self.revision, self.last, self.judged, self.last_verdict)
 
 
@@ -401,7 +401,7 @@ class HeadMove(msgspec.Struct, frozen=True):
     passes_all: bool = False
 
     @property
-    def place(self) -> HeadPosition:
+    def position(self) -> HeadPosition:
         """The position where the head must be."""
         return HeadPosition(self.base, self.last, self.judged, self.last_verdict)
 
@@ -411,7 +411,7 @@ class HeadMove(msgspec.Struct, frozen=True):
         return self.base + len(self.commits), self.judged + len(self.verdicts)
 
     @property
-    def goal(self) -> HeadPosition:
+    def end(self) -> HeadPosition:
         """The position of the head afterwards."""
         revision, judged = self.reached
         last = self.commits[-1].id if self.commits else self.last

@@ -20,7 +20,7 @@ from gateway.http.wire.codes import KINDS
 from gateway.meters import Meters
 from gateway.metrics.prometheus import PrometheusMeters, Sampler
 from gateway.metrics.registry import Registry
-from gateway.metrics.shared import place
+from gateway.metrics.shared import slot
 from gateway.runtime import Runtime
 from gateway.service import GatewayService
 from gateway.store.contract import UploadStore
@@ -83,7 +83,7 @@ class Observability:
 
 def observability(*, access_log: bool) -> Observability:
     """Make the observability of a worker; call this once, after the fork."""
-    registry = Registry(place())
+    registry = Registry(slot())
     prometheus = PrometheusMeters(registry)
     prometheus.expect(KINDS)
     traces: Tracing | None = tracing(package_version())

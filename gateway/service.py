@@ -101,16 +101,16 @@ class GatewayService:
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
         self._write_out = write_out = WriteOut(store, self._cache, runtime, limits, meters)
-        self._queue = Queue(runtime, limits, turns, write_out.may_move, self._hand_over.behind)
+        self._queue = Queue(runtime, limits, turns, write_out.may_move, self._hand_over.start)
         write_out.when_written(self._queue.look_again)
-        observer = HeadReader(store, self._cache, limits)
-        settler = Settler(store, self._cache, observer, runtime, limits, write_out.hurry)
+        heads = HeadReader(store, self._cache, limits)
+        settler = Settler(store, self._cache, heads, runtime, limits, write_out.hurry)
         self._settler = settler
         late_s = limits.retention.late_s
-        self._documents = CurrentDocuments(store, self._cache, observer, settler, runtime, late_s)
-        self.acls = AclLookup(store, observer, settler, runtime, meters)
+        self._documents = CurrentDocuments(store, self._cache, heads, settler, runtime, late_s)
+        self.acls = AclLookup(store, heads, settler, runtime, meters)
         self._cache.when_back(self.acls.forget)
-        self._history = history = HistoryReads(store, observer, settler, runtime, limits)
+        self._history = history = HistoryReads(store, heads, settler, runtime, limits)
         kept = replace(limits.retention, idempotency_s=limits.replies_kept_s)
         settings = CompiledSettings(runtime.lock())
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
@@ -122,18 +122,18 @@ class GatewayService:
         self.reverts = RevertReads(store, self._history, self.differences)
         self.janitor = Janitor(store, settler, runtime, limits.replies_kept_s)
         rules = Rules(limits, store.stored_bytes, settings.of, encode_refusal)
-        self._loop = self._loop_by(observer, rules)
+        self._loop = self._loop_by(heads, rules)
         self.commit_for = self._loop.commit_for  # for requests that other workers hand over
         self.subscriptions = SubscriptionService(store, settler, runtime, limits.relay)
         self.uploads = UploadService(store.uploads(), self, runtime, limits)
         self.catalogs = CatalogWide(settler, self.listing, history, self.commit, runtime, limits)
 
-    def _loop_by(self, observer: HeadReader, rules: Rules) -> CommitLoop:
+    def _loop_by(self, heads: HeadReader, rules: Rules) -> CommitLoop:
         parts = RoundParts(
             self._store,
             self._runtime,
             self._cache,
-            observer,
+            heads,
             self._write_out,
             self._queue,
             ClaimKeeper(self._store, self._runtime, self.limits),

@@ -155,10 +155,10 @@ class MemoryRetention(MemoryRecords):
             self._pins[catalog] = live
             return True
 
-    def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
+    def advance_head(self, position: HeadPosition, commit: CommitRecord) -> bool:
         with self._lock:
             head = self._heads.get(commit.catalog)
-            if head is None or head.place != place:
+            if head is None or head.position != position:
                 return False
             self._heads[commit.catalog] = replace(
                 head,
@@ -302,7 +302,7 @@ class MemoryVerdicts(MemoryRecords):
             kept = {catalog for catalog, _, _ in self._verdicts}
             for head in heads:
                 there = self._heads.get(head.catalog)
-                if head.revision or there is None or there.place != head.place:
+                if head.revision or there is None or there.position != head.position:
                     continue
                 if not there.verdicts and head.catalog not in kept:
                     del self._heads[head.catalog], self._uncommitted[head.catalog]
@@ -478,13 +478,13 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
 
     def move_head(self, move: HeadMove) -> MoveResult:
         current = self._heads.get(move.catalog) or Head(move.catalog)
-        if current.place != move.place and not self._is_ended(move):
+        if current.position != move.position and not self._is_ended(move):
             return Moved.LOST
         if not move.passes_all and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
-        goal = move.goal
+        end = move.end
         verdicts = [each for each in current.verdicts or () if each.number > judged_written]
         tail = [commit for commit in current.tail or () if commit.revision > written]
         tail += move.commits
@@ -494,12 +494,12 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
             return Rejected("it is larger than a head may be", too_large=True)
         head = self._heads[move.catalog] = replace(
             current,
-            revision=goal.revision,
-            last=goal.last,
-            last_verdict=goal.last_verdict,
+            revision=end.revision,
+            last=end.last,
+            last_verdict=end.last_verdict,
             written=written,
             tail=tuple(tail),
-            judged=goal.judged,
+            judged=end.judged,
             judged_written=judged_written,
             verdicts=tuple(verdicts),
             claims=tuple(each for each in current.claims if each.by not in move.past),

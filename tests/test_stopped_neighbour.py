@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.commit.handover import owner_of
-from gateway.commit.messages import ByMessages, Handed, message_handler
+from gateway.commit.handover import home_worker
+from gateway.commit.messages import ByMessages, PeerAnswer, message_handler
 from gateway.decide.request import Request, Unknown
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
@@ -42,8 +42,8 @@ def serve(path: Path, group: str, calls: Connection) -> None:
     calls.recv()
 
 
-def unknown(request: Request, _: int) -> Handed:
-    return Handed(Unknown(request.commit_id), 1, goes_on=False)
+def unknown(request: Request, _: int) -> PeerAnswer:
+    return PeerAnswer(Unknown(request.commit_id), 1, goes_on=False)
 
 
 @dataclass
@@ -79,7 +79,7 @@ def test_no_request_of_a_worker_fails_because_its_neighbour_stands_still(
     whoever waits for the greeting is late at once."""
     monkeypatch.setattr(neighbours, "SILENT_S", 2 * WAIT_S)
     os.kill(machine.other, signal.SIGSTOP)
-    owned = [c for c in SICK if owner_of(c, (os.getpid(), machine.other)) == machine.other]
+    owned = [c for c in SICK if home_worker(c, (os.getpid(), machine.other)) == machine.other]
     assert owned, "by its name, it is the one that some of them would be handed over to"
 
     def write(number: int, catalog: str) -> int:
@@ -95,18 +95,18 @@ def test_no_request_of_a_worker_fails_because_its_neighbour_stands_still(
 
 def test_once_it_goes_on_it_is_asked_again(machine: Machine) -> None:
     """By its owner's answer a write that is handed over can be told from one that isn't."""
-    catalog = next(c for c in SICK if owner_of(c, (os.getpid(), machine.other)) == machine.other)
+    catalog = next(c for c in SICK if home_worker(c, (os.getpid(), machine.other)) == machine.other)
     os.kill(machine.other, signal.SIGSTOP)
-    machine.gateway._hand_over.behind(catalog)
+    machine.gateway._hand_over.start(catalog)
     applied(machine.gateway.write(catalog, "k", put({})).outcome)
     wait_until(lambda: machine.neighbours.others() == [])
     machine.gateway._hand_over._to.clear()
-    machine.gateway._hand_over.behind(catalog)
+    machine.gateway._hand_over.start(catalog)
     assert catalog not in machine.gateway._hand_over._to
     os.kill(machine.other, signal.SIGCONT)
 
     def is_handed() -> bool:
-        machine.gateway._hand_over.behind(catalog)
+        machine.gateway._hand_over.start(catalog)
         written = machine.gateway.write(catalog, "k", add("/n", 1))
         return written.outcome == Unknown(written.commit_id)
 

@@ -25,7 +25,7 @@ from collections.abc import Collection
 from hashlib import blake2b
 from typing import Final, Protocol
 
-from gateway.commit.messages import Handed
+from gateway.commit.messages import PeerAnswer
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.runtime import Runtime
 
@@ -51,14 +51,14 @@ class Peers(Protocol):
     def others(self) -> Collection[int]:
         """The other workers that answer, as far as this one knows."""
 
-    def ask(self, worker: int, request: Request, until: float) -> Handed | None:
+    def ask(self, worker: int, request: Request, until: float) -> PeerAnswer | None:
         """Hand a request over and wait; None if it wasn't taken, and nothing was tried.
 
         Raises OSError if it was sent and no answer came ``until`` then, in monotonic seconds.
         """
 
 
-def owner_of(catalog: str, workers: Collection[int]) -> int:
+def home_worker(catalog: str, workers: Collection[int]) -> int:
     """The catalog's home worker among ``workers``.
 
     By rendezvous hashing: all workers get about the same number of catalogs. If a worker comes or
@@ -83,22 +83,22 @@ class HandOver:
         # By catalog, the worker to hand its writes to, and until when.
         self._to: dict[str, tuple[int, float]] = {}
         # By catalog that is handed over to this worker, when each worker last had a request for it.
-        self._asked: dict[str, dict[int, float]] = {}
+        self._requested: dict[str, dict[int, float]] = {}
 
-    def behind(self, catalog: str) -> None:
+    def start(self, catalog: str) -> None:
         """Hand the next writes of the catalog over to its home worker, unless that is this worker,
         which waits for its turn behind another one."""
         if self._neighbours is None:
             return
         own = self._neighbours.own
-        home = owner_of(catalog, (own, *self._neighbours.others()))
+        home = home_worker(catalog, (own, *self._neighbours.others()))
         if home != own:
             if len(self._to) >= _CATALOGS_MAX:
                 self._to.clear()
             self.is_used = True
             self._to[catalog] = home, self._runtime.monotonic() + _LASTS_S
 
-    def handed(self, request: Request) -> tuple[Outcome, int] | None:
+    def hand_over(self, request: Request) -> tuple[Outcome, int] | None:
         """Hand the request over, and return its outcome and attempts; None if this worker has to
         decide it. Raises QueueFull.
         """
@@ -114,32 +114,32 @@ class HandOver:
             self._to.pop(request.catalog, None)
             return None
         try:
-            handed = self._neighbours.ask(worker, request, request.deadline + _GRACE_S)
+            answer = self._neighbours.ask(worker, request, request.deadline + _GRACE_S)
         except OSError:
-            handed = Handed(Unknown(request.commit_id), 1, goes_on=False)
-        if handed is not None and handed.goes_on:
+            answer = PeerAnswer(Unknown(request.commit_id), 1, goes_on=False)
+        if answer is not None and answer.goes_on:
             self._to[request.catalog] = worker, self._runtime.monotonic() + _LASTS_S
         else:
             self._to.pop(request.catalog, None)
-        if handed is None:
+        if answer is None:
             return None
-        if handed.error is not None:
-            raise handed.error
-        assert handed.outcome is not None
-        return handed.outcome, handed.attempts
+        if answer.error is not None:
+            raise answer.error
+        assert answer.outcome is not None
+        return answer.outcome, answer.attempts
 
-    def asked(self, catalog: str, by: int = OWN) -> None:
+    def note_request(self, catalog: str, by: int = OWN) -> None:
         """Note that this worker got a request for the catalog: from a client (``OWN``), or from the
         worker ``by``."""
-        known = self._asked.get(catalog)
+        known = self._requested.get(catalog)
         if known is None:
             if by == OWN:
                 return
-            if len(self._asked) >= _CATALOGS_MAX:
-                self._asked.clear()
+            if len(self._requested) >= _CATALOGS_MAX:
+                self._requested.clear()
             self.is_used = True
             # A hand-over shows that somebody else writes the catalog, too: here it counts as OWN.
-            known = self._asked[catalog] = {OWN: self._runtime.monotonic()}
+            known = self._requested[catalog] = {OWN: self._runtime.monotonic()}
         known[by] = self._runtime.monotonic()
 
     def goes_on(self, catalog: str, worker: int, outcome: Outcome) -> bool:
@@ -148,8 +148,8 @@ class HandOver:
         if sum(each.size_bytes for each in documents if each) > _HANDED_BYTES_MAX:
             return False
         since = self._runtime.monotonic() - _LASTS_S
-        known = self._asked.get(catalog, {})
+        known = self._requested.get(catalog, {})
         if any(at > since for by, at in list(known.items()) if by != worker):
             return True
-        self._asked.pop(catalog, None)
+        self._requested.pop(catalog, None)
         return False

@@ -37,7 +37,7 @@ from gateway import memory
 from gateway.commit.claims import ClaimKeeper
 from gateway.commit.handover import HandOver
 from gateway.commit.inputs import LooksAhead, read_views
-from gateway.commit.messages import Handed
+from gateway.commit.messages import PeerAnswer
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.series import Callers, Series
 from gateway.cpu import CpuAccount, conclude, own_account
@@ -65,7 +65,7 @@ from gateway.meters import NO_METERS, Meters, RoundTimes, WriteEnded
 from gateway.model import HeadMove, Reply
 from gateway.runtime import Runtime, moment
 from gateway.state.cache import Cache, Carried, Guesses
-from gateway.state.heads import HeadReader, Standing
+from gateway.state.heads import HeadReader, ObservedHead
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import (
     BeingRestored,
@@ -172,7 +172,7 @@ class RoundParts:
     store: Store
     runtime: Runtime
     cache: Cache
-    observer: HeadReader
+    head_reader: HeadReader
     write_out: WriteOut
     queue: Queue
     claims: ClaimKeeper
@@ -394,17 +394,17 @@ class Round:
         """By catalog, the revision of its head, read within this call. Catalogs that have to wait
         for another worker's claim are left out; their batches go back."""
         claims = self._parts.claims
-        standings: dict[str, Standing] = {}
+        heads: dict[str, ObservedHead] = {}
         claimed = catalogs & claims.shared.keys()
         if catalogs - claimed:
-            standings |= self._parts.observer.observe(catalogs - claimed)
+            heads |= self._parts.head_reader.observe(catalogs - claimed)
         if claimed:
-            standings |= self._parts.observer.observe(claimed, claims.heads)
+            heads |= self._parts.head_reader.observe(claimed, claims.heads)
         for catalog in claimed:
-            if pause_s := claims.pause_s(catalog, standings[catalog].claims):
-                del standings[catalog]
+            if pause_s := claims.pause_s(catalog, heads[catalog].claims):
+                del heads[catalog]
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
-        return {catalog: standing.revision for catalog, standing in standings.items()}
+        return {catalog: head.revision for catalog, head in heads.items()}
 
     def _look_again(self, catalog: str) -> None:
         """Put the batch back, because there is no view to decide it on: others may have moved the
@@ -622,22 +622,22 @@ class CommitLoop:
         waits for the outcome.
         """
         if self._hand_over.is_used:
-            handed = self._hand_over.handed(request)
-            if handed is not None:
+            answer = self._hand_over.hand_over(request)
+            if answer is not None:
                 conclude()
-                return handed
-            self._hand_over.asked(request.catalog)
+                return answer
+            self._hand_over.note_request(request.catalog)
         return self._committed(request)
 
-    def commit_for(self, request: Request, worker: int) -> Handed:
+    def commit_for(self, request: Request, worker: int) -> PeerAnswer:
         """``commit`` of a request that another worker of this machine hands over."""
-        self._hand_over.asked(request.catalog, worker)
+        self._hand_over.note_request(request.catalog, worker)
         try:
             outcome, attempts = self._committed(request)
         except QueueFull as full:
-            return Handed(None, 1, goes_on=True, error=full)
+            return PeerAnswer(None, 1, goes_on=True, error=full)
         goes_on = self._hand_over.goes_on(request.catalog, worker, outcome)
-        return Handed(outcome, attempts, goes_on)
+        return PeerAnswer(outcome, attempts, goes_on)
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()

@@ -130,16 +130,16 @@ class PackerTable:
         if plain <= {type(None)} and len(kinds) == 1:
             return _optional(self.of(kinds[0]))
         packers = [_as_it_is(plain), *map(self.of, kinds)]
-        places = {get_origin(kind) or kind: place for place, kind in enumerate(kinds, 1)}
+        indexes = {get_origin(kind) or kind: index for index, kind in enumerate(kinds, 1)}
 
         def pack(value: Any) -> Any:
-            place = places.get(type(value), 0)
-            inner = packers[place].pack
-            return [place, value if inner is None else inner(value)]
+            index = indexes.get(type(value), 0)
+            inner = packers[index].pack
+            return [index, value if inner is None else inner(value)]
 
         def unpack(packed: Any) -> Any:
-            place, inner = packed
-            return packers[place].unpack(inner)
+            index, inner = packed
+            return packers[index].unpack(inner)
 
         return Packer(pack, unpack)
 
@@ -245,7 +245,7 @@ _LIMITS: Final = Limits(operations_max=1 << 30, depth_max=300)
 _Error = CommitError | PatchError
 
 
-class Handed(msgspec.Struct, frozen=True):
+class PeerAnswer(msgspec.Struct, frozen=True):
     """The outcome of a request that was handed over, or the ``error`` instead.
 
     ``attempts`` is the number that it took. ``goes_on``: the next request for its catalog is to be
@@ -278,22 +278,22 @@ class ByMessages:
         self.own = workers.own
         self.others = workers.others
 
-    def ask(self, worker: int, request: Request, until: float) -> Handed | None:
+    def ask(self, worker: int, request: Request, until: float) -> PeerAnswer | None:
         try:
             message = request_bytes(request)
         except Unsendable:
             return None
         answer = self._workers.ask(worker, message, until)
         try:
-            return None if answer is None else handed_of(answer)
+            return None if answer is None else answer_of(answer)
         except Unreadable as error:
             raise OSError(str(error)) from error
 
 
-def message_handler(commit_for: Callable[[Request, int], Handed]) -> Callable[[bytes, int], bytes]:
+def message_handler(commit: Callable[[Request, int], PeerAnswer]) -> Callable[[bytes, int], bytes]:
     """A function that answers the messages of other workers; it raises Unreadable and
     Unsendable."""
-    return lambda message, worker: handed_bytes(commit_for(request_of(message), worker))
+    return lambda message, worker: answer_bytes(commit(request_of(message), worker))
 
 
 class Unsendable(Exception):
@@ -312,15 +312,15 @@ def request_of(message: bytes) -> Request:
     return request
 
 
-def handed_bytes(handed: Handed) -> bytes:
+def answer_bytes(answer: PeerAnswer) -> bytes:
     """The message for an outcome. Raises Unsendable."""
-    return _encoded(_HANDED, handed)
+    return _encoded(_ANSWER, answer)
 
 
-def handed_of(message: bytes) -> Handed:
+def answer_of(message: bytes) -> PeerAnswer:
     """The outcome in a message. Raises Unreadable."""
-    handed: Handed = _decoded(_HANDED, message)
-    return handed
+    answer: PeerAnswer = _decoded(_ANSWER, message)
+    return answer
 
 
 def _encoded(packer: Packer, value: Any) -> bytes:
@@ -445,4 +445,4 @@ _FIELDS: Final = {
     "error": _ERROR,
 }
 _REQUEST: Final = _PACKERS.of(Request)
-_HANDED: Final = _PACKERS.of(Handed)
+_ANSWER: Final = _PACKERS.of(PeerAnswer)

@@ -373,16 +373,16 @@ class Queue:
         limits: ServiceLimits,
         turns: Turns | None = None,
         may_move: Callable[[str, bool], bool] = lambda *_: True,
-        behind: Callable[[str], object] = lambda _: None,
+        turn_missed: Callable[[str], object] = lambda _: None,
     ) -> None:
         """``may_move`` gets a catalog, and whether its next batch is large, and returns whether its
         head may move. If not, ``look_again`` is to be called when it may.
 
-        ``behind`` is called with each catalog that has to wait for another worker's turn.
+        ``turn_missed`` is called with each catalog that has to wait for another worker's turn.
         """
         self._runtime = runtime
         self._may_move = may_move
-        self._behind = behind
+        self._turn_missed = turn_missed
         self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
         self._turn_waits = _TurnWaits()
@@ -745,7 +745,7 @@ class Queue:
             lane.enter(LaneStage.AWAITING)
             lane.since = now
             lane.not_before = now + self._turn_waits.first_look_s
-            self._behind(catalog)
+            self._turn_missed(catalog)
             return False
         if now - lane.since < self._turn_waits.patience_s:
             lane.not_before = now + self._turn_waits.next_look_s

@@ -34,7 +34,7 @@ from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Head, follows
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, Standing
+from gateway.state.heads import ObservedHead, Settler
 from gateway.state.sharing import Suspects
 from gateway.store.contract import CommitSignals, ForeignRecord, Store, StoreUnreachable, Unsent
 
@@ -120,25 +120,25 @@ class Hub:
                 if not channel.watchers:
                     channel.left_at = self.runtime.monotonic()
 
-    def settle(self, catalog: str) -> Standing:
+    def settle(self, catalog: str) -> ObservedHead:
         """The catalog's present revision and floor; all commits up to it are written out."""
         return self._settler.settle(catalog)
 
-    def join(self, standing: Standing, catalog: str, after: int) -> Channel:
+    def join(self, head: ObservedHead, catalog: str, after: int) -> Channel:
         """The catalog's channel, with one more watcher; the hub reads its log from now on."""
         with self.lock:
             channel = self._channels.get(catalog)
             if channel is None:
-                begin = max(after, standing.revision - _BEGIN_BEHIND_MAX, standing.floor)
-                last = standing.last if begin == standing.revision else ""
-                channel = Channel(catalog, begin, standing.revision, last)
+                begin = max(after, head.revision - _BEGIN_BEHIND_MAX, head.floor)
+                last = head.last if begin == head.revision else ""
+                channel = Channel(catalog, begin, head.revision, last)
                 self._channels[catalog] = channel
                 # A commit since the head was read may have been signalled already.
                 self._pending.add(catalog)
             channel.watchers += 1
             channel.left_at = None
-            if standing.revision > channel.position:
-                channel.known_head = max(channel.known_head, standing.revision)
+            if head.revision > channel.position:
+                channel.known_head = max(channel.known_head, head.revision)
                 self._pending.add(catalog)
             self._start()
         self._wake.set()
@@ -230,16 +230,16 @@ class Hub:
             if not self._channels:
                 self._is_running = False
                 return
-            places = {
+            channels = {
                 catalog: (channel, channel.position, channel.last)
                 for catalog, channel in self._channels.items()
                 if catalog not in self._suspects
             }
-        heads = self._read_together(places, self._store.heads, now)
+        heads = self._read_together(channels, self._store.heads, now)
         released: list[Waiting] = []
         with self.lock:
             self._look_due = now + _LOOK_EVERY_S
-            for catalog, (channel, position, last) in places.items():
+            for catalog, (channel, position, last) in channels.items():
                 if heads is None or self._channels.get(catalog) is not channel:
                     continue
                 head = heads.get(catalog) or Head(catalog)  # never written, or put back to that

@@ -284,20 +284,20 @@ def watch(
     channel = None
     try:
         with as_unavailable():
-            standing = hub.settle(catalog)
+            head = hub.settle(catalog)
         if after is None:
-            after = standing.revision
-        if after > standing.revision:
-            detail = f"revision {after} doesn't exist; the head is {standing.revision}"
-            raise RevisionNotFound(detail, standing.revision)
-        if after < standing.floor:
-            raise RevisionCompacted(after, standing.floor)
-        if after == standing.revision:
-            if not follows(last, standing.last):
-                raise not_in_history(after, standing.revision)
-            last = standing.last
-        channel = hub.join(standing, catalog, after)
-        return Watcher(hub, channel, after, last, standing.revision, selection, holder)
+            after = head.revision
+        if after > head.revision:
+            detail = f"revision {after} doesn't exist; the head is {head.revision}"
+            raise RevisionNotFound(detail, head.revision)
+        if after < head.floor:
+            raise RevisionCompacted(after, head.floor)
+        if after == head.revision:
+            if not follows(last, head.last):
+                raise not_in_history(after, head.revision)
+            last = head.last
+        channel = hub.join(head, catalog, after)
+        return Watcher(hub, channel, after, last, head.revision, selection, holder)
     except BaseException:
         hub.dismiss(holder, channel)
         raise

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from gateway.cpu import interruptible
 from gateway.metrics.definitions import METRICS
-from gateway.metrics.shared import WorkerPlace
+from gateway.metrics.shared import WorkerSlot
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ class Distribution(Histogram):
     def observe_all(self, amounts: Collection[float]) -> None:
         if amounts:
             self._sum.inc(sum(amounts))
-            places = Counts(bisect_left(self._upper_bounds, amount) for amount in amounts)
-            for place, count in places.items():
-                self._buckets[place].inc(count)
+            counts = Counts(bisect_left(self._upper_bounds, amount) for amount in amounts)
+            for bucket, count in counts.items():
+                self._buckets[bucket].inc(count)
 
 
 class _ValuesFile(MmapedDict):
@@ -92,7 +92,7 @@ class _Value:
     """
 
     _multiprocess = True  # prometheus-client asks for it
-    place: ClassVar[WorkerPlace]
+    slot: ClassVar[WorkerSlot]
     lock: ClassVar[Lock]
     files: ClassVar[dict[Path, _ValuesFile]]
 
@@ -108,7 +108,7 @@ class _Value:
         **_: Any,
     ) -> None:
         kind = f"{typ}_{multiprocess_mode}" if typ == "gauge" else typ
-        self._path = self.place.directory / f"{kind}_{self.place.number}.db"
+        self._path = self.slot.directory / f"{kind}_{self.slot.number}.db"
         self._key = mmap_key(metric_name, name, labelnames, labelvalues, help_text)
         self._value = 0.0
         self._file: _ValuesFile | None = None
@@ -151,8 +151,8 @@ class _Value:
             self._file = files[self._path]
 
 
-def _value_class(place: WorkerPlace) -> type[_Value]:
-    return type("Value", (_Value,), {"place": place, "lock": Lock(), "files": {}})
+def _value_class(slot: WorkerSlot) -> type[_Value]:
+    return type("Value", (_Value,), {"slot": slot, "lock": Lock(), "files": {}})
 
 
 class _LackingRoom:
@@ -171,14 +171,14 @@ _lacking_room = _LackingRoom()
 
 
 class Registry:
-    """The metrics of one process. ``place``: where it shares its values; None: nowhere."""
+    """The metrics of one process. ``slot``: where it shares its values; None: nowhere."""
 
-    def __init__(self, place: WorkerPlace | None) -> None:
-        self._place = place
-        if place is not None:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.directory)
+    def __init__(self, slot: WorkerSlot | None) -> None:
+        self._slot = slot
+        if slot is not None:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(slot.directory)
             # Files are named by the worker's number, not by process id: see ``shared``.
-            values.ValueClass = _value_class(place)
+            values.ValueClass = _value_class(slot)
         self._own = CollectorRegistry()
         self.counters: Mapping[str, Counter] = {
             each.name: Counter(each.name, each.help, each.labels, registry=self._own)
@@ -203,24 +203,24 @@ class Registry:
     @property
     def worker(self) -> str:
         """The label ``worker`` of this process."""
-        return "0" if self._place is None else str(self._place.number)
+        return "0" if self._slot is None else str(self._slot.number)
 
     def exposition(self) -> bytes:
         """The values of all workers in Prometheus's text format."""
-        if self._place is None:
+        if self._slot is None:
             return generate_latest(self._own)
         for _ in range(_TRIES):
             try:
-                return self._merged(self._place)
+                return self._merged(self._slot)
             except FileNotFoundError:
                 continue  # a file has just been removed
-        return self._merged(self._place)
+        return self._merged(self._slot)
 
     @interruptible
-    def _merged(self, place: WorkerPlace) -> bytes:
+    def _merged(self, slot: WorkerSlot) -> bytes:
         """The values of all workers, in the text format. Takes some 50 ms for each worker."""
         merged = CollectorRegistry()
-        merged.register(_Files(place.directory))
+        merged.register(_Files(slot.directory))
         return generate_latest(merged)
 
 

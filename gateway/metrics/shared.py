@@ -24,24 +24,24 @@ _OWNER = "owner"
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerPlace:
+class WorkerSlot:
     """Where a worker shares its values: its ``number`` among those that share the directory."""
 
     directory: Path
     number: int
 
 
-_here: WorkerPlace | None = None
+_here: WorkerSlot | None = None
 
 
-def take_place(place: WorkerPlace) -> None:
-    """Set the place of this process, right after the fork and before the metrics are imported."""
+def take_slot(slot: WorkerSlot) -> None:
+    """Set the slot of this process, right after the fork and before the metrics are imported."""
     global _here
-    _here = place
+    _here = slot
 
 
-def place() -> WorkerPlace | None:
-    """The place of this process; None if it shares its values with no other."""
+def slot() -> WorkerSlot | None:
+    """The slot of this process; None if it shares its values with no other."""
     return _here
 
 
@@ -66,9 +66,9 @@ def shared_directory(parent: Path | None = None) -> Iterator[Path]:
             os.close(lock)
 
 
-def forget_gauges(place: WorkerPlace) -> None:
+def forget_gauges(slot: WorkerSlot) -> None:
     """Remove the gauges of a worker that has ended; its counters stay."""
-    for path in place.directory.glob(f"gauge_live*_{place.number}.db"):
+    for path in slot.directory.glob(f"gauge_live*_{slot.number}.db"):
         with suppress(FileNotFoundError):
             path.unlink()
 

@@ -8,9 +8,9 @@ from gateway import memory
 from gateway.model import DocumentRecord
 from gateway.runtime import Runtime, elapsed_s, moment
 from gateway.state.cache import Cache
-from gateway.state.heads import HeadReader, Settler, Standing
+from gateway.state.heads import HeadReader, ObservedHead, Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over, stored_documents
-from gateway.state.sharing import SharedLooks
+from gateway.state.sharing import SharedReads
 from gateway.store.contract import Store
 
 
@@ -30,7 +30,7 @@ class CurrentDocuments:
         self,
         store: Store,
         cache: Cache,
-        observer: HeadReader,
+        head_reader: HeadReader,
         settler: Settler,
         runtime: Runtime,
         late_s: float,
@@ -41,7 +41,7 @@ class CurrentDocuments:
         self._settler = settler
         self._runtime = runtime
         self._late_s = late_s
-        self._looks = SharedLooks(observer.observe, runtime, parallel=2)
+        self._reads = SharedReads(head_reader.observe, runtime, parallel=2)
 
     def read(self, catalog: str, key: str) -> DocumentReading:
         """The document under ``key``. Raises StoreUnreachable."""
@@ -54,24 +54,24 @@ class CurrentDocuments:
         return reading
 
     def _read(self, catalog: str, key: str) -> DocumentReading:
-        standing = self._looks.look((catalog,))[catalog]
-        known = self._cache.document(catalog, key, standing.revision)
+        head = self._reads.read((catalog,))[catalog]
+        known = self._cache.document(catalog, key, head.revision)
         if known is not None:
             return DocumentReading(*known)
         try:
-            return self._stored(catalog, key, standing)
+            return self._stored(catalog, key, head)
         except (HistoryIncomplete, WrongBase):
             # The tail was written out and compacted meanwhile: read without it.
             return self._stored(catalog, key, self._settler.settle(catalog))
 
-    def _stored(self, catalog: str, key: str, standing: Standing) -> DocumentReading:
+    def _stored(self, catalog: str, key: str, head: ObservedHead) -> DocumentReading:
         account = memory.account()
         account.take(memory.DOCUMENT_BYTES)
         stored = stored_documents(self._store, {catalog: [key]}).get((catalog, key))
         account.give_back(memory.DOCUMENT_BYTES)
         meters = self._cache.meters
-        document = laid_over(self._store, meters, catalog, {key: stored}, standing.tail)[key]
-        if document is None or document.revision <= standing.revision:
-            self._cache.learn(catalog, standing.revision, {key: document})
+        document = laid_over(self._store, meters, catalog, {key: stored}, head.tail)[key]
+        if document is None or document.revision <= head.revision:
+            self._cache.learn(catalog, head.revision, {key: document})
         newest = 0 if document is None else document.revision
-        return DocumentReading(document, max(standing.revision, newest))
+        return DocumentReading(document, max(head.revision, newest))

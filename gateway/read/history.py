@@ -16,7 +16,7 @@ from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.model import CommitRecord, DocumentRecord, Reply
 from gateway.runtime import Runtime
-from gateway.state.heads import HeadReader, Settler, Standing
+from gateway.state.heads import HeadReader, ObservedHead, Settler
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import ForeignRecord, Store, Undecoded
 
@@ -83,13 +83,13 @@ class HistoryReads:
     def __init__(
         self,
         store: Store,
-        observer: HeadReader,
+        head_reader: HeadReader,
         settler: Settler,
         runtime: Runtime,
         limits: ServiceLimits,
     ) -> None:
         self._store = store
-        self._observer = observer
+        self._head_reader = head_reader
         self._settler = settler
         self._runtime = runtime
         self._page_bytes_max = limits.history_page_bytes_max
@@ -100,14 +100,14 @@ class HistoryReads:
         Raises RevisionNotFound above the head, RevisionCompacted below the floor, and
         DocumentNotFound if there was none. Costs at most K changes, however old the state is.
         """
-        standing = self._settler.settle(catalog)
-        if revision > standing.revision or revision < 0:
+        head = self._settler.settle(catalog)
+        if revision > head.revision or revision < 0:
             raise RevisionNotFound(
-                f"revision {revision} doesn't exist; the head is {standing.revision}",
-                standing.revision,
+                f"revision {revision} doesn't exist; the head is {head.revision}",
+                head.revision,
             )
-        if revision < standing.floor:
-            raise RevisionCompacted(revision, standing.floor)
+        if revision < head.floor:
+            raise RevisionCompacted(revision, head.floor)
         account = memory.account()
         try:
             account.take(memory.REPLY_BYTES)
@@ -128,20 +128,20 @@ class HistoryReads:
         than the newest commit. Raises RevisionCompacted below the floor.
         """
         while True:
-            standing = self._settler.settle(catalog)
-            if time_us > max(self._runtime.now_us(), standing.time_us):
-                raise RevisionNotFound("that time is in the future", standing.revision)
+            head = self._settler.settle(catalog)
+            if time_us > max(self._runtime.now_us(), head.time_us):
+                raise RevisionNotFound("that time is in the future", head.revision)
             commit = self._store.commit_at(catalog, time_us)
             revision = 0 if commit is None else commit.revision
             floor = self._floor(catalog)
             if revision >= floor:
                 break
-            if floor <= standing.floor:
+            if floor <= head.floor:
                 raise RevisionCompacted(revision, floor)
             # Compaction passed the commit while it was looked up: a later one may be the right one.
         if commit is None:
-            raise RevisionNotFound("the catalog has no commit that old", standing.revision)
-        return RevisionAt(commit.revision, final_at(time_us, standing))
+            raise RevisionNotFound("the catalog has no commit that old", head.revision)
+        return RevisionAt(commit.revision, final_at(time_us, head))
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
@@ -169,22 +169,22 @@ class HistoryReads:
         it ends at the floor. Without a key and an author, raises ForeignRecord if commits are
         missing from the log.
         """
-        standing = self._settler.settle(catalog)
-        after, through = self._span(catalog, after, standing.revision, which)
+        head = self._settler.settle(catalog)
+        after, through = self._span(catalog, after, head.revision, which)
         beginning = through if which.newest_first else after
-        if beginning < standing.floor:
-            raise RevisionCompacted(beginning, standing.floor)
+        if beginning < head.floor:
+            raise RevisionCompacted(beginning, head.floor)
 
         listed = self._lister(catalog, key, which)
 
         def page(after: int, through: int) -> _Page[_Item]:
             return [*map_commits(listed(after, through, limit, self._page_bytes_max), encode)]
 
-        looked_at = standing.revision if which.author is None else _AUTHORED_MAX
+        looked_at = head.revision if which.author is None else _AUTHORED_MAX
         # Once for the commits as they are stored, once for what ``encode`` makes of them.
         with memory.account().holding(2 * memory.REPLY_BYTES):
             if which.newest_first:
-                after = max(after, standing.floor)
+                after = max(after, head.floor)
                 encoded, more = self._descending(page, listed, after, through, looked_at)
                 floor = self._floor(catalog)
                 retained = [each for each in encoded if each[0] > floor]
@@ -197,7 +197,7 @@ class HistoryReads:
                 span = (after, through if more is None else more)
         if key is None and which.author is None:
             require_all(catalog, sorted(revision for revision, _ in encoded), *span)
-        return HistoryPage([each for _, each in encoded], standing.revision, more)
+        return HistoryPage([each for _, each in encoded], head.revision, more)
 
     def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
         def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[CommitRecord]:
@@ -259,9 +259,9 @@ class HistoryReads:
     def encoded_commit(self, catalog: str, revision: int, encode: EncodeCommits[_Item]) -> _Item:
         """What ``encode`` makes of the commit that made ``revision``. Raises RevisionCompacted and
         RevisionNotFound."""
-        standing = self._settler.settle(catalog)
-        if 0 < revision <= standing.floor:
-            raise RevisionCompacted(revision, standing.floor)
+        head = self._settler.settle(catalog)
+        if 0 < revision <= head.floor:
+            raise RevisionCompacted(revision, head.floor)
         with memory.account().holding(memory.REPLY_BYTES):
             found = self._store.list_commits(catalog, revision - 1, revision, 1, None, 1)
             encoded = [each for _, each in map_commits(found, encode)]
@@ -269,14 +269,14 @@ class HistoryReads:
         if 0 < revision <= floor:
             raise RevisionCompacted(revision, floor)
         if not encoded:
-            raise RevisionNotFound(f"there is no commit {revision}", standing.revision)
+            raise RevisionNotFound(f"there is no commit {revision}", head.revision)
         return encoded[0]
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """The reply under an idempotency key; None proves that nothing has been decided under it so
         far."""
-        standing = self._observer.observe([catalog])[catalog]
-        for reply in chain[Reply](standing.tail, standing.verdicts):
+        head = self._head_reader.observe([catalog])[catalog]
+        for reply in chain[Reply](head.tail, head.verdicts):
             asked = reply.idempotency
             if asked is not None and (asked.principal, asked.key) == (principal, idempotency_key):
                 return reply
@@ -295,10 +295,10 @@ class HistoryReads:
         return 0 if head is None else head.floor
 
 
-def final_at(time_us: int, standing: Standing) -> bool:
+def final_at(time_us: int, head: ObservedHead) -> bool:
     """Whether the answer for this time is final: commit times increase, so later commits have later
-    times than the newest one in ``standing``."""
-    return time_us <= standing.time_us
+    times than the newest one in ``head``."""
+    return time_us <= head.time_us
 
 
 def require_all(catalog: str, found: Sequence[int], after: int, through: int) -> None:

@@ -390,18 +390,18 @@ class Listing:
 
     def readable(self, catalog: str, revision: int | None) -> int:
         """The revision to read at (None: the head), once everything up to it is written out."""
-        standing = self._settler.settle(catalog)
-        if standing.revision == 0:
+        head = self._settler.settle(catalog)
+        if head.revision == 0:
             raise CatalogNotFound(catalog, 0)
         if revision is None:
-            return standing.revision
-        if revision > standing.revision:
+            return head.revision
+        if revision > head.revision:
             raise RevisionNotFound(
-                f"revision {revision} doesn't exist; the head is {standing.revision}",
-                standing.revision,
+                f"revision {revision} doesn't exist; the head is {head.revision}",
+                head.revision,
             )
-        if revision < standing.floor:
-            raise RevisionCompacted(revision, standing.floor)
+        if revision < head.floor:
+            raise RevisionCompacted(revision, head.floor)
         return revision
 
     def require_above_floor(self, catalog: str, revision: int) -> None:

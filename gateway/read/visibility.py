@@ -41,19 +41,19 @@ from gateway.model import (
     bare,
 )
 from gateway.runtime import Runtime
-from gateway.state.heads import HeadReader, Settler, Standing
+from gateway.state.heads import HeadReader, ObservedHead, Settler
 from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild, stored_bare_documents
-from gateway.state.sharing import SharedLooks
+from gateway.state.sharing import SharedReads
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 
 Record = DocumentRecord | BareDocument
 
 # The most keys whose acls are read by one call.
-_LOOK_KEYS_MAX = 1_000
+_READ_KEYS_MAX = 1_000
 # The most memory that an acl takes, as it is read and as objects, and the most acls that are held.
-_LOOK_BYTES = 128 * 1024
-_LOOK_HELD_MAX = 64
+_READ_BYTES = 128 * 1024
+_READ_HELD_MAX = 64
 # In the place of a document that wasn't read.
 _UNSEEN: Final = object()
 # The most remembered states of ended lives, which are without content.
@@ -94,16 +94,16 @@ class AclLookup:
     def __init__(
         self,
         store: Store,
-        observer: HeadReader,
+        head_reader: HeadReader,
         settler: Settler,
         runtime: Runtime,
         meters: Meters = NO_METERS,
     ) -> None:
         self._store = store
         self._meters = meters
-        self._observer = observer
+        self._head_reader = head_reader
         self._settler = settler
-        self._looks = SharedLooks(self._look, runtime, catalog_of=lambda name: name[0])
+        self._reads = SharedReads(self._read_present, runtime, catalog_of=lambda name: name[0])
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 
@@ -124,9 +124,9 @@ class AclLookup:
         left = list(dict.fromkeys(keys))
         account = memory.account()
         while left:
-            page, left = left[:_LOOK_KEYS_MAX], left[_LOOK_KEYS_MAX:]
-            with as_unavailable(), account.holding(min(len(page), _LOOK_HELD_MAX) * _LOOK_BYTES):
-                found = self._looks.look([(catalog, key) for key in page])
+            page, left = left[:_READ_KEYS_MAX], left[_READ_KEYS_MAX:]
+            with as_unavailable(), account.holding(min(len(page), _READ_HELD_MAX) * _READ_BYTES):
+                found = self._reads.read([(catalog, key) for key in page])
                 for key in page:
                     document = found.pop((catalog, key), _UNSEEN)
                     if document is _UNSEEN:
@@ -134,18 +134,18 @@ class AclLookup:
                     else:
                         yield key, cast(BareDocument | None, document)
 
-    def _look(
+    def _read_present(
         self, names: Collection[tuple[str, str]]
     ) -> dict[tuple[str, str], BareDocument | None]:
         catalogs = {catalog for catalog, _ in names}
         try:
-            return self._present(names, self._observer.observe(catalogs))
+            return self._present(names, self._head_reader.observe(catalogs))
         except HistoryIncomplete:
             # A tail was written out and compacted meanwhile: read without it.
             return self._present(names, {each: self._settler.settle(each) for each in catalogs})
 
     def _present(
-        self, names: Collection[tuple[str, str]], standings: Mapping[str, Standing]
+        self, names: Collection[tuple[str, str]], heads: Mapping[str, ObservedHead]
     ) -> dict[tuple[str, str], BareDocument | None]:
         """The documents and tombstones of some of ``names``, at least one; None: there is none."""
         stored, left = stored_bare_documents(self._store, names)
@@ -156,7 +156,7 @@ class AclLookup:
                 catalog,
                 key,
                 stored.get((catalog, key)),
-                standings[catalog].tail,
+                heads[catalog].tail,
             )
             for catalog, key in set(names).difference(left)
         }

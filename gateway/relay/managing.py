@@ -55,7 +55,7 @@ class SubscriptionTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionStanding:
+class SubscriptionState:
     """A subscription, and how far it has come. ``head`` is the catalog's revision; ``revision`` is
     the one up to which everything was delivered, None while the state isn't delivered."""
 
@@ -107,7 +107,7 @@ class SubscriptionPut:
     """A subscription that was made or changed. ``secret``: the one that the gateway made for it, to
     be shown once, if any. ``is_made``: the subscription is new."""
 
-    standing: SubscriptionStanding
+    state: SubscriptionState
     is_made: bool
     secret: str | None
 
@@ -165,19 +165,19 @@ class SubscriptionService:
                 return SubscriptionPut(self._done(record), before is None, made)
         raise StoreUnavailable("others change the subscription at the same time")
 
-    def read(self, catalog: str, name: str) -> SubscriptionStanding:
+    def read(self, catalog: str, name: str) -> SubscriptionState:
         with as_unavailable():
             record = self._records.subscription(catalog, name)
             if record is None:
                 raise SubscriptionNotFound(name)
-            return self._standing(record)
+            return self._state(record)
 
-    def page(self, catalog: str) -> Sequence[SubscriptionStanding]:
+    def page(self, catalog: str) -> Sequence[SubscriptionState]:
         """All subscriptions of the catalog, by name."""
         with as_unavailable():
-            return [self._standing(each) for each in self._records.subscriptions_of(catalog)]
+            return [self._state(each) for each in self._records.subscriptions_of(catalog)]
 
-    def pause(self, catalog: str, name: str, by: str, check: Check) -> SubscriptionStanding:
+    def pause(self, catalog: str, name: str, by: str, check: Check) -> SubscriptionState:
         now_us = self._runtime.now_us()
 
         def paused(it: SubscriptionRecord) -> SubscriptionRecord:
@@ -185,7 +185,7 @@ class SubscriptionService:
 
         return self._change(catalog, name, check, paused, ("failing_since_us",))
 
-    def resume(self, catalog: str, name: str, by: str, check: Check) -> SubscriptionStanding:
+    def resume(self, catalog: str, name: str, by: str, check: Check) -> SubscriptionState:
         """End a pause, and try again at once, whatever has failed before."""
 
         def resumed(it: SubscriptionRecord) -> SubscriptionRecord:
@@ -195,7 +195,7 @@ class SubscriptionService:
 
     def replay(
         self, catalog: str, name: str, after: int | None, by: str, check: Check
-    ) -> SubscriptionStanding:
+    ) -> SubscriptionState:
         """Deliver again everything after revision ``after``; None: begin again with the state.
 
         Raises RevisionNotFound and RevisionCompacted.
@@ -236,7 +236,7 @@ class SubscriptionService:
         check: Check,
         change: Callable[[SubscriptionRecord], SubscriptionRecord],
         progress: Collection[str],
-    ) -> SubscriptionStanding:
+    ) -> SubscriptionState:
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
@@ -250,13 +250,13 @@ class SubscriptionService:
                 return self._done(record)
         raise StoreUnavailable("others change the subscription at the same time")
 
-    def _done(self, record: SubscriptionRecord) -> SubscriptionStanding:
+    def _done(self, record: SubscriptionRecord) -> SubscriptionState:
         self.when_changed()
         pin = pin_of(record, self._runtime.now_us())
         with as_unknown(is_done=True):
             if pin is not None:
                 self._store.set_pin(record.catalog, pin)
-            return self._standing(record)
+            return self._state(record)
 
     def _created(
         self, catalog: str, name: str, wanted: SubscriptionTerms, by: str, secret: str
@@ -339,21 +339,21 @@ class SubscriptionService:
         if initial:
             return ""
         with as_unavailable():
-            standing = self._settler.settle(catalog)
+            head = self._settler.settle(catalog)
         if after is None:
-            return str(standing.revision)
-        if after > standing.revision:
-            detail = f"revision {after} doesn't exist; the head is {standing.revision}"
-            raise RevisionNotFound(detail, standing.revision)
-        if after < standing.floor:
-            raise RevisionCompacted(after, standing.floor)
+            return str(head.revision)
+        if after > head.revision:
+            detail = f"revision {after} doesn't exist; the head is {head.revision}"
+            raise RevisionNotFound(detail, head.revision)
+        if after < head.floor:
+            raise RevisionCompacted(after, head.floor)
         return str(after)
 
-    def _standing(self, record: SubscriptionRecord) -> SubscriptionStanding:
-        """The standing of a subscription. Raises StoreUnreachable."""
+    def _state(self, record: SubscriptionRecord) -> SubscriptionState:
+        """The state of a subscription. Raises StoreUnreachable."""
         head = self._store.heads([record.catalog]).get(record.catalog)
         revision = 0 if head is None else head.revision
-        return SubscriptionStanding(record, revision, self._runtime.now_us())
+        return SubscriptionState(record, revision, self._runtime.now_us())
 
     def _new_key(self) -> str:
         return self._runtime.new_id() + self._runtime.new_id()

@@ -46,7 +46,7 @@ from gateway.model import (
     PinRecord,
 )
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, Standing
+from gateway.state.heads import ObservedHead, Settler
 from gateway.state.history_sweep import Sweeper
 from gateway.state.replay import stored_documents
 from gateway.store.contract import ForeignRecord, Store, StoreUnreachable
@@ -103,23 +103,23 @@ class CatalogCompaction:
         Raises CatalogNotFound, RevisionNotFound above the head, SnapshotExists if the floor is at
         ``revision`` or higher, and PinHolds.
         """
-        standing = self._settler.settle(catalog)
-        if standing.revision == 0:
+        head = self._settler.settle(catalog)
+        if head.revision == 0:
             raise CatalogNotFound(catalog, 0)
-        if revision > standing.revision:
+        if revision > head.revision:
             raise RevisionNotFound(
-                f"revision {revision} doesn't exist; the head is {standing.revision}",
-                standing.revision,
+                f"revision {revision} doesn't exist; the head is {head.revision}",
+                head.revision,
             )
         self._raise_floor(catalog, revision)
         with as_unknown(is_done=True):
             swept = self.finish(catalog, rest)
-            return CompactionResult(revision, standing.revision, swept, self.tidy(catalog, rest))
+            return CompactionResult(revision, head.revision, swept, self.tidy(catalog, rest))
 
     def compact_as_wanted(
-        self, catalog: str, wanted: Callable[[Standing], int], rest: Callable[[], None]
+        self, catalog: str, wanted: Callable[[ObservedHead], int], rest: Callable[[], None]
     ) -> CompactionResult | None:
-        """Compact to the floor that ``wanted`` returns for the catalog's present standing.
+        """Compact to the floor that ``wanted`` returns for the catalog's present head.
 
         ``wanted`` reads what it needs, such as the catalog's settings, at that revision or later;
         the floor rises only while the head is still there. So no acknowledged change of the
@@ -141,19 +141,19 @@ class CatalogCompaction:
         return CompactionResult(floor, head_revision, swept, self.tidy(catalog, rest))
 
     def _raise_as_wanted(
-        self, catalog: str, wanted: Callable[[Standing], int], by_claim: str
+        self, catalog: str, wanted: Callable[[ObservedHead], int], by_claim: str
     ) -> tuple[int, int] | None:
         """Raise the floor; return it, and the revision of the head. None: see
         ``compact_as_wanted``."""
         for tried in range(_TRIES):
             if tried >= _TRIES_UNCLAIMED:
                 self._store.claim([catalog], Claim(by_claim, _HOLD_MS))
-            standing = self._settler.settle(catalog)
-            revision = wanted(standing)
-            if revision <= standing.floor:
+            head = self._settler.settle(catalog)
+            revision = wanted(head)
+            if revision <= head.floor:
                 return None
-            if self._store.raise_floor(catalog, revision, self.pinned_us(), standing.revision):
-                return revision, standing.revision
+            if self._store.raise_floor(catalog, revision, self.pinned_us(), head.revision):
+                return revision, head.revision
         raise StoreUnavailable("the catalog changes all the time, or others compact it")
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
@@ -251,7 +251,7 @@ def _advanced(store: Store, settler: Settler, runtime: Runtime, head: Head, by: 
         raise RevisionNotFound(f"a revision is at most {_REVISION_MAX}", head.revision)
     settler.settle(catalog)
     above = store.list_commits(catalog, head.revision, _REVISION_MAX, 1, None, 1)
-    if above and store.heads([catalog])[catalog].place == head.place:
+    if above and store.heads([catalog])[catalog].position == head.position:
         detail = f"the log has commit {above[0].revision}, but the head is at {head.revision}"
         raise ForeignRecord(catalog, None, detail)
     commit = CommitRecord(
@@ -267,7 +267,7 @@ def _advanced(store: Store, settler: Settler, runtime: Runtime, head: Head, by: 
         deletes_catalog=head.deleted,
         parent=head.last,
     )
-    return revision if store.advance_head(head.place, commit) else None
+    return revision if store.advance_head(head.position, commit) else None
 
 
 _log = logging.getLogger(__name__)
@@ -409,9 +409,9 @@ class Compactor:
         begun = self._runtime.monotonic()
         catalog = head.catalog
 
-        def wanted(standing: Standing) -> int:
+        def wanted(observed: ObservedHead) -> int:
             own = self._settings_of(self._settings(catalog).get((catalog, SETTINGS_KEY)))
-            return self._wanted_floor(catalog, standing.revision, standing.floor, own)
+            return self._wanted_floor(catalog, observed.revision, head.floor, own)
 
         done = self._compaction.compact_as_wanted(catalog, wanted, self._rest)
         if done is not None:

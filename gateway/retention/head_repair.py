@@ -70,7 +70,7 @@ class HeadRepair:
         except ForeignRecord:  # it is about the log; a verification finds it
             return None
         now = self._store.heads([catalog]).get(catalog)
-        return wrong if now is not None and now.place == head.place else None
+        return wrong if now is not None and now.position == head.position else None
 
     def _is_elsewhere(self, head: Head) -> str | None:
         catalog, revision = head.catalog, head.revision

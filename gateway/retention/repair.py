@@ -265,7 +265,7 @@ class Repair:
             after = commits[-1].revision
 
     def _has_moved(self, head: Head) -> bool:
-        return self._store.heads([head.catalog])[head.catalog].place != head.place
+        return self._store.heads([head.catalog])[head.catalog].position != head.position
 
     def _commit(
         self, head: Head, key: str, seen: DocumentRecord | None, right: DocumentRecord | None

@@ -256,7 +256,7 @@ class _Server(BaseApplication):
             "control_socket_disable": True,
             # Always the same parser, whatever is installed: others refuse other requests.
             "http_parser": "python",
-            "pre_fork": self._place_worker,
+            "pre_fork": self._take_slot,
             "post_fork": self._begin_worker,
             "child_exit": self._forget_worker,
             "post_worker_init": self._begin_work,
@@ -273,21 +273,21 @@ class _Server(BaseApplication):
         create: Callable[[Settings], ServedApp] = getattr(import_module(module), function)
         return CheckedBodies(create(settings), limits_of(settings).connections)
 
-    def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:
-        """gunicorn's hook, in the master before each fork: takes the lowest free place."""
+    def _take_slot(self, arbiter: Arbiter, worker: Any) -> None:
+        """gunicorn's hook, in the master before each fork: takes the lowest free slot."""
         workers: Collection[Any] = arbiter.WORKERS.values()
-        taken = {each.place.number for each in workers}
+        taken = {each.slot.number for each in workers}
         number = next(each for each in count() if each not in taken)
-        worker.place = shared.WorkerPlace(self._metrics, number)
+        worker.slot = shared.WorkerSlot(self._metrics, number)
 
     def _forget_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """gunicorn's hook, in the master when a worker has ended."""
         with suppress(OSError):  # no file can be opened; the next worker there sets the gauges
-            shared.forget_gauges(worker.place)
+            shared.forget_gauges(worker.slot)
 
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """gunicorn's hook, in each worker right after the fork."""
-        shared.take_place(worker.place)
+        shared.take_slot(worker.slot)
         worker.limits = limits_of(self._settings).connections
         worker.unsent = UntakenAnswers(worker.limits)
         # gunicorn looks settings up through functions, dozens of times per request, which is a

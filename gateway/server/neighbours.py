@@ -233,7 +233,7 @@ _PROOF_BYTES: Final = hashlib.sha256().digest_size
 
 
 @dataclass(slots=True)
-class _Place:
+class _Peer:
     """What is known of another worker. ``failed``: the last try to connect to it failed."""
 
     link: Link | None = None
@@ -263,7 +263,7 @@ class Neighbours:
         digest = hashlib.sha256(group.encode()).hexdigest()[:16]
         self._prefix = f"\0metadata-gateway-{os.getuid()}-{digest}-"
         self._lock = threading.Lock()
-        self._places: dict[int, _Place] = {}
+        self._peers: dict[int, _Peer] = {}
         # Held while a connection is taken, so that ``close`` knows all that were taken.
         self._taking = threading.Lock()
         self._answering: set[Answering] = set()
@@ -287,12 +287,12 @@ class Neighbours:
         with self._lock:
             if now >= self._look_at:
                 self._there_now, self._look_at = self._there(), now + _LOOK_AT_WORKERS_S
-                for gone in self._places.keys() - set(self._there_now):
-                    place = self._places[gone]
-                    if not place.connecting and (place.link is None or not place.link.is_open):
-                        del self._places[gone]
-            places = self._places
-            return [w for w in self._there_now if w not in places or places[w].answers(now)]
+                for gone in self._peers.keys() - set(self._there_now):
+                    peer = self._peers[gone]
+                    if not peer.connecting and (peer.link is None or not peer.link.is_open):
+                        del self._peers[gone]
+            peers = self._peers
+            return [w for w in self._there_now if w not in peers or peers[w].answers(now)]
 
     def ask(self, worker: int, question: bytes, until: float) -> bytes | None:
         """The worker's answer; None if it isn't there, isn't connected yet, or takes no questions.
@@ -319,23 +319,23 @@ class Neighbours:
 
     def _link(self, worker: int) -> Link | None:
         with self._lock:
-            place = self._places.setdefault(worker, _Place())
-            link = place.link
+            peer = self._peers.setdefault(worker, _Peer())
+            link = peer.link
             if link is not None and link.is_open:
                 return link if link.takes_questions() else None
-            if not place.connecting and time.monotonic() >= place.not_before:
-                place.connecting = True
-                spawn(self._connect, worker, place)
+            if not peer.connecting and time.monotonic() >= peer.not_before:
+                peer.connecting = True
+                spawn(self._connect, worker, peer)
         return None
 
-    def _connect(self, worker: int, place: _Place) -> None:
+    def _connect(self, worker: int, peer: _Peer) -> None:
         connection = self._connected(worker)
         with self._lock:
-            place.connecting, place.failed = False, connection is None
+            peer.connecting, peer.failed = False, connection is None
             if connection is None:
-                place.not_before = time.monotonic() + _AGAIN_S
+                peer.not_before = time.monotonic() + _AGAIN_S
             else:
-                place.link = Link(connection)
+                peer.link = Link(connection)
 
     def _connected(self, worker: int) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)

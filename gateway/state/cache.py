@@ -165,7 +165,7 @@ class _Entry:
     changed: RecentChanges | None = None  # once somebody has asked for it
 
     @property
-    def place(self) -> HeadPosition:
+    def position(self) -> HeadPosition:
         return HeadPosition(self.revision, self.last, self.judged, self.last_verdict)
 
 
@@ -212,11 +212,11 @@ class Cache:
         entry = self._entries.get(catalog)
         return None if entry is None else entry.revision
 
-    def places(self, catalogs: Iterable[str]) -> dict[str, HeadPosition]:
+    def positions(self, catalogs: Iterable[str]) -> dict[str, HeadPosition]:
         """The positions of these catalogs' entries; catalogs without an entry are left out."""
         with self._lock:
             found = ((each, self._entries.get(each)) for each in catalogs)
-            return {catalog: entry.place for catalog, entry in found if entry is not None}
+            return {catalog: entry.position for catalog, entry in found if entry is not None}
 
     def written(self, catalog: str) -> int:
         """The revision up to which this process knows the catalog to be written out; 0 without an
@@ -362,11 +362,11 @@ class Cache:
             entry = self._entries.get(catalog)
             if entry is None:
                 return
-            before, stranger = entry.place, None
+            before, stranger = entry.position, None
             try:
                 for commit in commits:
                     if _is_stranger(entry, commit):
-                        before, stranger = entry.place, commit
+                        before, stranger = entry.position, commit
                         break
                     if commit.revision == entry.revision + 1:
                         self._advance_by(entry, commit)
@@ -414,7 +414,7 @@ class Cache:
         weights = self._weighed(move.catalog, move.base, documents, move.commits)
         with self._lock:
             entry = self._entries.get(move.catalog)
-            if entry is None or entry.place != move.place or len(weights) < len(documents):
+            if entry is None or entry.position != move.position or len(weights) < len(documents):
                 return
             for key, document in documents.items():
                 self._put(move.catalog, entry, key, document, weights[key])
@@ -464,7 +464,7 @@ class Cache:
         """
         with self._lock:
             entry = self._entries.get(catalog)
-            if entry is None or not before.is_of(entry.place):
+            if entry is None or not before.is_of(entry.position):
                 return  # another thread has noticed
             self._drop(catalog)
         if before.revision:

@@ -29,7 +29,7 @@ _HINTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
 
 
-class Standing(NamedTuple):
+class ObservedHead(NamedTuple):
     """The position of a catalog's head at a moment after the request for it.
 
     ``last`` is the id of the commit at ``revision``, "" if it isn't known; ``deleted``: this commit
@@ -62,56 +62,56 @@ class HeadReader:
         self,
         catalogs: Collection[str],
         read: Callable[[Collection[str]], Mapping[str, Head]] | None = None,
-    ) -> dict[str, Standing]:
+    ) -> dict[str, ObservedHead]:
         """Where each catalog stands now; the cache stands there or further on, unless it had to
         drop the entry again.
 
         ``read`` reads heads with their tails instead of the store. Raises StoreUnreachable.
         """
-        standings: dict[str, Standing] = {}
+        result: dict[str, ObservedHead] = {}
         known: dict[str, HeadPosition] = {}
         if read is None and self._moving.isdisjoint(catalogs):
-            known = self._cache.places(catalogs)
+            known = self._cache.positions(catalogs)
         moved = set(catalogs).difference(known)
         if known:
             heads = self._store.heads(known)
             for catalog, before in known.items():
-                standing = self._cached(heads.get(catalog) or Head(catalog), before)
-                if standing is None:
+                observed = self._cached(heads.get(catalog) or Head(catalog), before)
+                if observed is None:
                     moved.add(catalog)
                     self._expect_moves(catalog)
                 else:
-                    standings[catalog] = standing
+                    result[catalog] = observed
         while moved:
-            before_all = self._cache.places(moved)
+            before_all = self._cache.positions(moved)
             found = (read or self._store.tails)(moved)
             heads = {c: found.get(c) or Head(c, tail=(), verdicts=()) for c in moved}
             for catalog, before in before_all.items():
-                if not before.is_of(heads[catalog].place):
-                    self._cache.went_back(catalog, before, str(heads[catalog].place))
+                if not before.is_of(heads[catalog].position):
+                    self._cache.went_back(catalog, before, str(heads[catalog].position))
             between = self._between(heads)
             for catalog, head in heads.items():
-                standing = self._catch_up(head, between.get(catalog))
-                if standing is not None:
-                    standings[catalog] = standing
+                observed = self._catch_up(head, between.get(catalog))
+                if observed is not None:
+                    result[catalog] = observed
                     moved.discard(catalog)
-        return standings
+        return result
 
     def _expect_moves(self, catalog: str) -> None:
         if len(self._moving) >= _HINTS_MAX:
             self._moving.clear()
         self._moving.add(catalog)
 
-    def _cached(self, head: Head, before: HeadPosition) -> Standing | None:
-        """The standing at ``head``, whose tail wasn't read; None if the cache is behind it.
+    def _cached(self, head: Head, before: HeadPosition) -> ObservedHead | None:
+        """The state at ``head``, whose tail wasn't read; None if the cache is behind it.
 
         ``before`` is the cache's position before the head was read.
         """
-        if not before.is_of(head.place):
-            self._cache.went_back(head.catalog, before, str(head.place))
+        if not before.is_of(head.position):
+            self._cache.went_back(head.catalog, before, str(head.position))
             return None
         tails = self._cache.tails_at(head)
-        return None if tails is None else _standing(head, *tails)
+        return None if tails is None else _observed(head, *tails)
 
     def _between(self, heads: Mapping[str, Head]) -> dict[str, Sequence[CommitRecord]]:
         """By catalog, the commits that the cache lacks before the tail; an empty sequence if some
@@ -139,8 +139,8 @@ class HeadReader:
 
     def _catch_up(
         self, head: Head, between: Sequence[CommitRecord] | None = None
-    ) -> Standing | None:
-        """The standing at ``head``, which was read with its tail; None if it must be read again.
+    ) -> ObservedHead | None:
+        """The state at ``head``, which was read with its tail; None if it must be read again.
 
         ``between``: the commits before the tail that the cache lacks; None if it lacks none.
         """
@@ -158,13 +158,13 @@ class HeadReader:
         self._cache.advance(catalog, tail)
         self._cache.begin(head)
         self._cache.wrote(catalog, max(head.written, head.floor), head.judged_written)
-        return _standing(head, tail, head.verdicts or ())._replace(claims=head.claims)
+        return _observed(head, tail, head.verdicts or ())._replace(claims=head.claims)
 
 
-def _standing(
+def _observed(
     head: Head, tail: tuple[CommitRecord, ...], verdicts: tuple[Verdict, ...]
-) -> Standing:
-    return Standing(
+) -> ObservedHead:
+    return ObservedHead(
         head.revision, head.time_us, head.floor, head.deleted, tail, verdicts, last=head.last
     )
 
@@ -176,7 +176,7 @@ class Settler:
         self,
         store: Store,
         cache: Cache,
-        observer: HeadReader,
+        head_reader: HeadReader,
         runtime: Runtime,
         limits: ServiceLimits,
         hurry: Callable[[str], None] = lambda _: None,
@@ -184,7 +184,7 @@ class Settler:
         """``hurry`` is called with each catalog whose tail somebody waits for."""
         self._store = store
         self._cache = cache
-        self._observer = observer
+        self._head_reader = head_reader
         self._runtime = runtime
         self._hurry = hurry
         self._patience = Patience(runtime, limits)
@@ -192,15 +192,15 @@ class Settler:
         self._late_s = limits.retention.late_s
         self._kept_s = limits.replies_kept_s
 
-    def settle(self, catalog: str) -> Standing:
-        """The catalog's standing at a head that was read within this call, all written out.
+    def settle(self, catalog: str) -> ObservedHead:
+        """The catalog at a head that was read within this call, all written out.
 
         Waits until the tail is written out, or writes it out.
         """
-        standing = self._observer.observe([catalog])[catalog]
-        if standing.tail:
-            self._settle_at(catalog, standing)
-        return standing._replace(tail=())
+        observed = self._head_reader.observe([catalog])[catalog]
+        if observed.tail:
+            self._settle_at(catalog, observed)
+        return observed._replace(tail=())
 
     def settle_to(self, catalog: str, revision: int) -> None:
         """Make sure that everything up to ``revision``, which the head has reached, is written out.
@@ -210,10 +210,10 @@ class Settler:
         if self._cache.written(catalog) < revision:
             self.settle(catalog)
 
-    def _settle_at(self, catalog: str, standing: Standing) -> None:
-        while not self.is_written(catalog, standing.revision):
+    def _settle_at(self, catalog: str, observed: ObservedHead) -> None:
+        while not self.is_written(catalog, observed.revision):
             self._hurry(catalog)
-            if not self.take_over(catalog, standing):
+            if not self.take_over(catalog, observed):
                 self._runtime.sleep(_LOOK_AGAIN_S)
 
     def finish(self, catalog: str, revision: int, judged: int = 0) -> bool:
@@ -221,10 +221,10 @@ class Settler:
         call writes it out unless its makers still have time for that."""
         if self._cache.judged_written(catalog) >= judged and self.is_written(catalog, revision):
             return True
-        standing = self._observer.observe([catalog])[catalog]
-        if not standing.tail and not (judged and standing.verdicts):
+        observed = self._head_reader.observe([catalog])[catalog]
+        if not observed.tail and not (judged and observed.verdicts):
             return True
-        return self.take_over(catalog, standing)
+        return self.take_over(catalog, observed)
 
     def is_written(self, catalog: str, revision: int) -> bool:
         """Whether everything up to ``revision`` is known to be written out, or found to be now."""
@@ -238,24 +238,24 @@ class Settler:
         self._cache.wrote(catalog, revision)
         return True
 
-    def take_over(self, catalog: str, standing: Standing) -> bool:
+    def take_over(self, catalog: str, observed: ObservedHead) -> bool:
         """Write a tail out, unless its makers still have time for that. Return whether it is
         written out.
 
         In a process, only one call does this at a time for a catalog: otherwise, each of the many
         that wait for the tail would hold its documents.
         """
-        if not self._patience.is_over(catalog, standing.revision, len(standing.tail)):
+        if not self._patience.is_over(catalog, observed.revision, len(observed.tail)):
             return False
         if catalog in self._taking_over:
             return False
         self._taking_over.add(catalog)
         try:
-            return self._taken_over(catalog, standing)
+            return self._taken_over(catalog, observed)
         finally:
             self._taking_over.discard(catalog)
 
-    def _taken_over(self, catalog: str, standing: Standing) -> bool:
+    def _taken_over(self, catalog: str, observed: ObservedHead) -> bool:
         read_at = moment(self._runtime)
         head = self._store.tails([catalog]).get(catalog)
         if head is None or not (head.tail or head.verdicts):
@@ -276,7 +276,7 @@ class Settler:
             return False
         except (HistoryIncomplete, WrongBase):
             # If others wrote it out meanwhile, the states that it applies to may be gone.
-            if not self.is_written(catalog, standing.revision):
+            if not self.is_written(catalog, observed.revision):
                 raise
         finally:
             cpu.work_for(own)

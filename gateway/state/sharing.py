@@ -149,25 +149,25 @@ class _Joinable(_Group[_Name, _Found]):
 
 
 class _Gathering(Generic[_Name, _Found]):
-    """Calls ``look_at`` with the names of whole groups, in at most ``parallel`` calls at a time."""
+    """Calls ``read`` with the names of whole groups, in at most ``parallel`` calls at a time."""
 
     def __init__(
         self,
-        look_at: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
+        read: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
         runtime: Runtime,
         parallel: int,
-        looked: Callable[[_Group[_Name, _Found]], None],
+        ended: Callable[[_Group[_Name, _Found]], None],
     ) -> None:
-        """``looked`` is called with each group that was read."""
-        self._look_at = look_at
+        """``ended`` is called with each group that was read."""
+        self._read = read
         self._runtime = runtime
-        self._looked = looked
+        self._ended = ended
         self._lock = runtime.lock()
         self._free = parallel
         self._gathering: _Joinable[_Name, _Found] | None = None
         self._under_way: list[_Group[_Name, _Found]] = []
 
-    def joined(self, names: Collection[_Name]) -> _Group[_Name, _Found]:
+    def read(self, names: Collection[_Name]) -> _Group[_Name, _Found]:
         """A group with these names that was read within this call."""
         with self._lock:
             others = self._gathering
@@ -175,7 +175,7 @@ class _Gathering(Generic[_Name, _Found]):
                 others.names.update(names)
             elif self._free:
                 self._free -= 1
-                alone = self._begun(_Group(names))
+                alone = self._start(_Group(names))
             else:
                 own = self._gathering = _Joinable(names, self._runtime)
                 alone = None
@@ -183,13 +183,13 @@ class _Gathering(Generic[_Name, _Found]):
             others.done.wait()
             return others
         if alone is not None:
-            self._look(alone)
+            self._read_group(alone)
             return alone
         own.turn.wait()
         with self._lock:
-            self._begun(own)
+            self._start(own)
         try:
-            self._look(own)
+            self._read_group(own)
         finally:
             own.done.set()
         return own
@@ -205,15 +205,15 @@ class _Gathering(Generic[_Name, _Found]):
                 for group in self._under_way
             )
 
-    def _begun(self, group: _Group[_Name, _Found]) -> _Group[_Name, _Found]:
+    def _start(self, group: _Group[_Name, _Found]) -> _Group[_Name, _Found]:
         group.began = self._runtime.monotonic()
         self._under_way.append(group)
         return group
 
-    def _look(self, group: _Group[_Name, _Found]) -> None:
+    def _read_group(self, group: _Group[_Name, _Found]) -> None:
         own, held = cpu.work_for(None), memory.work_for(None)  # not charged to one request
         try:
-            group.found = self._look_at(group.names)
+            group.found = self._read(group.names)
         except Exception as error:  # noqa: BLE001 - raised to all callers of the group
             group.error = untraced(error)
         finally:
@@ -226,54 +226,54 @@ class _Gathering(Generic[_Name, _Found]):
                     self._free += 1
                 else:
                     following.turn.set()
-            self._looked(group)
+            self._ended(group)
 
 
-class SharedLooks(Generic[_Name, _Found]):
-    """Calls ``look_at`` with the names of several callers, in at most ``parallel`` such calls at a
+class SharedReads(Generic[_Name, _Found]):
+    """Calls ``read`` with the names of several callers, in at most ``parallel`` such calls at a
     time; suspects are read catalog by catalog."""
 
     def __init__(
         self,
-        look_at: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
+        read: Callable[[Collection[_Name]], Mapping[_Name, _Found]],
         runtime: Runtime,
         parallel: int = 1,
         catalog_of: Callable[[_Name], str] = str,
     ) -> None:
-        self._look_at = look_at
+        self._read = read
         self._runtime = runtime
         self._catalog_of = catalog_of
         self._suspects = Suspects(runtime, "reading")
         self._together = self._gathering(parallel)
         self._apart: dict[str, _Gathering[_Name, _Found]] = {}
 
-    def look(self, names: Collection[_Name]) -> dict[_Name, _Found]:
-        """What is stored under ``names`` at a moment within this call. Raises what ``look_at``
+    def read(self, names: Collection[_Name]) -> dict[_Name, _Found]:
+        """What is stored under ``names`` at a moment within this call. Raises what ``read``
         raises."""
         if not self._is_apart(names):
-            group = self._together.joined(names)
-            if not self._is_worth_another_look(group, names):
+            group = self._together.read(names)
+            if not self._is_worth_another_read(group, names):
                 return group.found_of(names)
         by_catalog: dict[str, list[_Name]] = {}
         for name in names:
             by_catalog.setdefault(self._catalog_of(name), []).append(name)
         found: dict[_Name, _Found] = {}
         for catalog, its in by_catalog.items():
-            found |= self._look_apart(catalog, its)
+            found |= self._read_apart(catalog, its)
         return found
 
-    def _look_apart(self, catalog: str, names: Collection[_Name]) -> dict[_Name, _Found]:
+    def _read_apart(self, catalog: str, names: Collection[_Name]) -> dict[_Name, _Found]:
         gathering = self._apart.get(catalog)
         if gathering is None:
             gathering = self._apart.setdefault(catalog, self._gathering(1))
-        group = gathering.joined(names)
+        group = gathering.read(names)
         if catalog not in self._suspects:
             self._apart.pop(catalog, None)
         if group.may_be_anothers(names):
-            group = self._gathering(1).joined(names)
+            group = self._gathering(1).read(names)
         return group.found_of(names)
 
-    def _is_worth_another_look(
+    def _is_worth_another_read(
         self, group: _Group[_Name, _Found], names: Collection[_Name]
     ) -> bool:
         """Whether the call failed, and may work without the names of others."""
@@ -287,9 +287,9 @@ class SharedLooks(Generic[_Name, _Found]):
         return self._together.is_long_at(names)
 
     def _gathering(self, parallel: int) -> _Gathering[_Name, _Found]:
-        return _Gathering(self._look_at, self._runtime, parallel, self._looked)
+        return _Gathering(self._read, self._runtime, parallel, self._ended)
 
-    def _looked(self, group: _Group[_Name, Any]) -> None:
+    def _ended(self, group: _Group[_Name, Any]) -> None:
         if group.error is None:
             self._suspects.worked(self._catalogs(group), group.began)
         elif not isinstance(group.error, Unsent):

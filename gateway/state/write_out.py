@@ -83,7 +83,7 @@ class WentBack(Exception):
     """The head lacks commits or verdicts that were in it: the database was put back."""
 
     def __init__(self, catalog: str, reply_id: str, head: Head) -> None:
-        super().__init__(f"{reply_id}, to be written out, isn't in the head at {head.place}")
+        super().__init__(f"{reply_id}, to be written out, isn't in the head at {head.position}")
         self.catalog = catalog
 
 

@@ -414,10 +414,10 @@ class Store(Protocol):
         and it expires after ``now_us``. Expired pins are dropped in the same update.
         """
 
-    def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
+    def advance_head(self, position: HeadPosition, commit: CommitRecord) -> bool:
         """Move the head to ``commit``, at any higher revision, and write that commit out. Its
         revision becomes the floor, too, and all pins end. Nothing changes (False) unless the head
-        is at ``place``; all commits up to there must be written out."""
+        is at ``position``; all commits up to there must be written out."""
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         """Note that the history up to ``floor`` is swept; the note never goes back."""

@@ -413,12 +413,12 @@ def _socket_path(data_dir: Path) -> Path:
     """
     name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     private = Path(f"metadata-gateway-{os.geteuid()}", f"{name}.sock")
-    places = (
+    paths = (
         data_dir / "socket" / "mongod.sock",
         tempfile.gettempdir() / private,
         "/tmp" / private,  # for example on macOS: users' temporary folders have capital letters
     )
-    return next((each for each in places if _connectable(each)), places[1])
+    return next((each for each in paths if _connectable(each)), paths[1])
 
 
 def _connectable(path: Path) -> bool:

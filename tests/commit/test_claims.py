@@ -236,15 +236,15 @@ def test_a_view_that_was_evicted_is_no_lost_race(
     ours.write("c", "k", put({"n": 1}))
     ours._cache.forget("c")
     ours._loop._guesses.lost("c")
-    observer, evict = ours._loop._parts.observer, once(lambda: ours._cache.forget("c"))
-    observe = observer.observe
+    head_reader, evict = ours._loop._parts.head_reader, once(lambda: ours._cache.forget("c"))
+    observe = head_reader.observe
 
     def observe_and_evict(*arguments: Any) -> Any:
-        standings = observe(*arguments)
+        heads = observe(*arguments)
         evict()
-        return standings
+        return heads
 
-    monkeypatch.setattr(observer, "observe", observe_and_evict)
+    monkeypatch.setattr(head_reader, "observe", observe_and_evict)
     assert ours.write("c", "k", replace("/n", 2)).attempts == 1
     assert far.calls.count("move_heads") == 2
     assert "c" not in ours._loop._parts.claims.shared

@@ -9,12 +9,12 @@ from functools import partial
 import msgspec
 import pytest
 
-from gateway.commit.handover import HandOver, owner_of
+from gateway.commit.handover import HandOver, home_worker
 from gateway.commit.messages import (
     ByMessages,
-    Handed,
-    handed_bytes,
-    handed_of,
+    PeerAnswer,
+    answer_bytes,
+    answer_of,
     request_bytes,
     request_of,
 )
@@ -37,18 +37,18 @@ class Neighbour:
 
     own = 200
 
-    def __init__(self, answer: Callable[[Request], Handed | None]) -> None:
+    def __init__(self, answer: Callable[[Request], PeerAnswer | None]) -> None:
         self._answer = answer
         self.asked: list[int] = []
 
     def others(self) -> list[int]:
         return [100]
 
-    def ask(self, worker: int, request: Request, until: float) -> Handed | None:
+    def ask(self, worker: int, request: Request, until: float) -> PeerAnswer | None:
         assert until > request.deadline
         self.asked.append(worker)
         handed = self._answer(request_of(request_bytes(request)))
-        return None if handed is None else handed_of(handed_bytes(handed))
+        return None if handed is None else answer_of(answer_bytes(handed))
 
 
 def gateway(store: MemoryStore, neighbour: Neighbour | None = None) -> GatewayService:
@@ -66,7 +66,7 @@ def test_a_worker_behind_anothers_turn_is_told_what_that_one_decided() -> None:
     neighbour = Neighbour(lambda request: writer.commit_for(request, 200))
     other = gateway(store, neighbour)
     writer.write("c", "k", put({"n": 1}))
-    other._hand_over.behind("c")
+    other._hand_over.start("c")
     written = other.write("c", "k", replace("/n", 2))
     assert applied(written.outcome).commit.id == written.commit_id
     failed = refused(other.write("c", "k", replace("/m", 2)).outcome, PatchDoesNotFit)
@@ -79,78 +79,79 @@ def test_a_worker_behind_anothers_turn_is_told_what_that_one_decided() -> None:
 def test_what_the_other_does_not_take_is_written_here() -> None:
     neighbour = Neighbour(lambda _: None)
     ours = gateway(MemoryStore(), neighbour)
-    ours._hand_over.behind("c")
+    ours._hand_over.start("c")
     for number in range(2):
         applied(ours.write("c", "k", put(number)).outcome)
     assert neighbour.asked == [100]
 
 
 def test_what_the_other_dies_with_is_unknown() -> None:
-    def die(_: Request) -> Handed:
+    def die(_: Request) -> PeerAnswer:
         raise ConnectionResetError
 
     ours = gateway(MemoryStore(), Neighbour(die))
-    ours._hand_over.behind("c")
+    ours._hand_over.start("c")
     written = ours.write("c", "k", put(1))
     assert written.outcome == Unknown(written.commit_id)
     assert applied(ours.write("c", "k", put(2)).outcome).commit.revision == 1
 
 
 def test_a_queue_that_is_full_over_there_refuses_here() -> None:
-    ours = gateway(MemoryStore(), Neighbour(lambda _: Handed(None, 1, goes_on=True, error=FULL)))
-    ours._hand_over.behind("c")
+    refusal = PeerAnswer(None, 1, goes_on=True, error=FULL)
+    ours = gateway(MemoryStore(), Neighbour(lambda _: refusal))
+    ours._hand_over.start("c")
     with pytest.raises(QueueFull):
         ours.write("c", "k", put(1))
 
 
 def test_a_large_request_is_not_handed_over() -> None:
-    neighbour = Neighbour(lambda request: Handed(unknown(request), 1, goes_on=True))
+    neighbour = Neighbour(lambda request: PeerAnswer(unknown(request), 1, goes_on=True))
     hand_over = HandOver(SetClock(), neighbour)
-    hand_over.behind("c")
-    assert hand_over.handed(ask(put("x" * 65_536), size_bytes=65_538)) is None
-    assert hand_over.handed(ask(put("x"))) is not None
+    hand_over.start("c")
+    assert hand_over.hand_over(ask(put("x" * 65_536), size_bytes=65_538)) is None
+    assert hand_over.hand_over(ask(put("x"))) is not None
 
 
 def test_a_dry_run_is_not_handed_over() -> None:
     """Simulation seed 8000438: it was told as unknown, though it changes nothing."""
     hand_over = HandOver(SetClock(), Neighbour(lambda _: None))
-    hand_over.behind("c")
-    assert hand_over.handed(ask(put(1), dry_run=True)) is None
-    assert hand_over.handed(ask(put(1))) is None
+    hand_over.start("c")
+    assert hand_over.hand_over(ask(put(1), dry_run=True)) is None
+    assert hand_over.hand_over(ask(put(1))) is None
     assert hand_over._neighbours.asked == [100]  # type: ignore[union-attr]
 
 
 def test_it_goes_on_for_as_long_as_the_other_says_so() -> None:
     clock = SetClock()
     goes_on = [True, True, False]
-    neighbour = Neighbour(lambda request: Handed(unknown(request), 1, goes_on.pop(0)))
+    neighbour = Neighbour(lambda request: PeerAnswer(unknown(request), 1, goes_on.pop(0)))
     hand_over = HandOver(clock, neighbour)
-    hand_over.behind("c")
+    hand_over.start("c")
     for _ in range(3):
         clock.passed_s += 0.4
-        assert hand_over.handed(ask(put(1)))
-    assert hand_over.handed(ask(put(1))) is None
-    hand_over.behind("c")
+        assert hand_over.hand_over(ask(put(1)))
+    assert hand_over.hand_over(ask(put(1))) is None
+    hand_over.start("c")
     clock.passed_s += 0.6
-    assert hand_over.handed(ask(put(1))) is None, "it has asked nothing for too long"
+    assert hand_over.hand_over(ask(put(1))) is None, "it has asked nothing for too long"
 
 
 def test_who_is_handed_over_to_says_whether_anybody_else_asks() -> None:
     clock = SetClock()
     hand_over = HandOver(clock, None)
     outcome = Unknown("")
-    hand_over.asked("c", 200)
+    hand_over.note_request("c", 200)
     assert hand_over.goes_on("c", 200, outcome), "its own clients have, or it had had no turn"
     clock.passed_s += 0.6
-    hand_over.asked("c", 200)
+    hand_over.note_request("c", 200)
     assert not hand_over.goes_on("c", 200, outcome)
-    hand_over.asked("c", 200)
-    hand_over.asked("c", 300)
+    hand_over.note_request("c", 200)
+    hand_over.note_request("c", 300)
     clock.passed_s += 0.6
-    hand_over.asked("c", 200)
+    hand_over.note_request("c", 200)
     assert not hand_over.goes_on("c", 200, outcome)
-    hand_over.asked("c", 200)
-    hand_over.asked("c", 300)
+    hand_over.note_request("c", 200)
+    hand_over.note_request("c", 300)
     assert hand_over.goes_on("c", 200, outcome)
     assert hand_over.goes_on("c", 300, outcome)
 
@@ -158,7 +159,7 @@ def test_who_is_handed_over_to_says_whether_anybody_else_asks() -> None:
 def test_documents_that_take_long_to_send_are_written_in_turns() -> None:
     writer = gateway(MemoryStore())
 
-    def handed(value: str) -> Handed:
+    def handed(value: str) -> PeerAnswer:
         request = writer.request("c", ask(put(value)).edits)
         return writer.commit_for(request, 200)
 
@@ -189,16 +190,16 @@ def test_what_no_message_can_hold_is_written_here() -> None:
     other = Answers(b"")
     hand_over = HandOver(SetClock(), ByMessages(other))
     for value in (Put(1 << 70, 20), Put("\ud800", 8)):
-        hand_over.behind("c")
-        assert hand_over.handed(ask(value)) is None
+        hand_over.start("c")
+        assert hand_over.hand_over(ask(value)) is None
     assert other.asked == []
 
 
 def test_an_answer_that_can_not_be_read_leaves_the_outcome_unknown() -> None:
     hand_over = HandOver(SetClock(), ByMessages(Answers(b"\x93\xc0\x01\x05")))
-    hand_over.behind("c")
+    hand_over.start("c")
     request = ask(put(1))
-    assert hand_over.handed(request) == (Unknown(request.commit_id), 1)
+    assert hand_over.hand_over(request) == (Unknown(request.commit_id), 1)
 
 
 CATALOGS = [f"catalog/{number}" for number in range(2_000)]
@@ -207,7 +208,7 @@ WORKERS = (4711, 4712, 4713, 4715, 4716, 4720, 4721, 4722)
 
 def test_the_catalogs_of_a_machine_are_spread_over_its_workers() -> None:
     """They drifted to the worker with the lowest process id: it decided 57 % of the writes."""
-    owned = Counter(owner_of(catalog, WORKERS) for catalog in CATALOGS)
+    owned = Counter(home_worker(catalog, WORKERS) for catalog in CATALOGS)
     assert sorted(owned) == sorted(WORKERS)
     share = len(CATALOGS) / len(WORKERS)
     assert all(0.8 * share < count < 1.2 * share for count in owned.values()), owned
@@ -215,17 +216,17 @@ def test_the_catalogs_of_a_machine_are_spread_over_its_workers() -> None:
 
 def test_all_workers_find_the_same_owner() -> None:
     for catalog in CATALOGS[:100]:
-        assert owner_of(catalog, WORKERS) == owner_of(catalog, WORKERS[::-1])
-    assert owner_of("c", WORKERS) == 4715, "in every process: it isn't Python's hash"
+        assert home_worker(catalog, WORKERS) == home_worker(catalog, WORKERS[::-1])
+    assert home_worker("c", WORKERS) == 4715, "in every process: it isn't Python's hash"
 
 
 def test_where_a_worker_goes_only_its_own_catalogs_have_another_owner() -> None:
     left = WORKERS[1:]
-    gone = [each for each in CATALOGS if owner_of(each, WORKERS) == WORKERS[0]]
+    gone = [each for each in CATALOGS if home_worker(each, WORKERS) == WORKERS[0]]
     for catalog in CATALOGS:
         if catalog not in gone:
-            assert owner_of(catalog, left) == owner_of(catalog, WORKERS)
-    assert len({owner_of(catalog, left) for catalog in gone}) == len(left), "all get some of them"
+            assert home_worker(catalog, left) == home_worker(catalog, WORKERS)
+    assert len({home_worker(catalog, left) for catalog in gone}) == len(left), "all get some"
 
 
 class Machine:
@@ -242,21 +243,21 @@ class Machine:
         neighbour.ask = partial(self._ask, own)  # type: ignore[method-assign]
         return neighbour
 
-    def _ask(self, asks: int, worker: int, request: Request, _until: float) -> Handed:
+    def _ask(self, asks: int, worker: int, request: Request, _until: float) -> PeerAnswer:
         other = self.workers[worker]
-        other.asked(request.catalog, asks)
+        other.note_request(request.catalog, asks)
         self.decided[worker] += 1
         outcome = Unknown(request.commit_id)
         goes_on = other.goes_on(request.catalog, asks, outcome)
-        return Handed(outcome, 1, goes_on)
+        return PeerAnswer(outcome, 1, goes_on)
 
     def write(self, worker: int, catalog: str) -> None:
         request = msgspec.structs.replace(ask(put(1)), catalog=catalog)
         hand_over = self.workers[worker]
-        if hand_over.handed(request) is None:
-            hand_over.asked(catalog)
+        if hand_over.hand_over(request) is None:
+            hand_over.note_request(catalog)
             self.decided[worker] += 1
-            hand_over.behind(catalog)  # somebody else's turn came first
+            hand_over.start(catalog)  # somebody else's turn came first
 
 
 def test_eight_workers_that_share_a_hundred_hot_catalogs_have_equal_work() -> None:
@@ -269,6 +270,6 @@ def test_eight_workers_that_share_a_hundred_hot_catalogs_have_equal_work() -> No
         for catalog in CATALOGS[:100]:
             machine.write(worker, catalog)
     settled = machine.decided - first
-    owned = Counter(owner_of(catalog, WORKERS) for catalog in CATALOGS[:100])
+    owned = Counter(home_worker(catalog, WORKERS) for catalog in CATALOGS[:100])
     assert settled == Counter({worker: 80 * count for worker, count in owned.items()})
     assert max(owned.values()) < 25, "an eighth each, as 100 catalogs fall"

@@ -383,12 +383,12 @@ def test_a_document_that_cant_be_read_keeps_nobody_from_the_others_of_its_catalo
             raise UNREADABLE
         return {name: name for name in names}
 
-    looks = sharing.SharedLooks(look_at, ThreadRuntime(), catalog_of=lambda _: SICK)
+    reads = sharing.SharedReads(look_at, ThreadRuntime(), catalog_of=lambda _: SICK)
     found: dict[str, object] = {}
 
     def look(name: str) -> None:
         try:
-            found[name] = looks.look([name])
+            found[name] = reads.read([name])
         except ForeignRecord as error:
             found[name] = error
 
@@ -398,7 +398,7 @@ def test_a_document_that_cant_be_read_keeps_nobody_from_the_others_of_its_catalo
     assert reached.wait(WAIT_S)
     for thread in threads[1:]:
         thread.start()
-    gathering = looks._together
+    gathering = reads._together
     wait_until(lambda: gathering._gathering is not None and len(gathering._gathering.names) == 3)
     go_on.set()
     for thread in threads:

@@ -15,11 +15,11 @@ import patching.ownership
 from gateway.access import Principal
 from gateway.access.principal import Grant, Role
 from gateway.commit.messages import (
-    Handed,
     PackerTable,
+    PeerAnswer,
     Unreadable,
-    handed_bytes,
-    handed_of,
+    answer_bytes,
+    answer_of,
     request_bytes,
     request_of,
 )
@@ -144,7 +144,7 @@ def passed(request: Request) -> Request:
 
 
 def told(outcome: Outcome) -> Outcome | None:
-    return handed_of(handed_bytes(Handed(outcome, 3, goes_on=True))).outcome
+    return answer_of(answer_bytes(PeerAnswer(outcome, 3, goes_on=True))).outcome
 
 
 def test_every_kind_of_edit_and_compare_is_among_these() -> None:
@@ -245,8 +245,8 @@ def test_an_outcome_comes_through_whole(outcome: Outcome) -> None:
 
 
 def test_a_full_queue_comes_through() -> None:
-    handed = Handed(None, 1, goes_on=True, error=QueueFull("it is full"))
-    assert seen(handed_of(handed_bytes(handed))) == seen(handed)
+    handed = PeerAnswer(None, 1, goes_on=True, error=QueueFull("it is full"))
+    assert seen(answer_of(answer_bytes(handed))) == seen(handed)
 
 
 def variants(packed: Any) -> Any:
@@ -277,11 +277,11 @@ def test_what_is_no_message_is_refused_and_nothing_else_happens() -> None:
 
 @pytest.mark.parametrize("name", ["SystemExit", "Exception", "os.system", "", "CommitErro"])
 def test_no_message_names_a_class_that_is_no_refusal(name: str) -> None:
-    sent = msgpack.decode(handed_bytes(Handed(Refused(REFUSALS[0]), 1, goes_on=True)))
+    sent = msgpack.decode(answer_bytes(PeerAnswer(Refused(REFUSALS[0]), 1, goes_on=True)))
     place, (error,) = sent[0]
     error[0] = name
     with pytest.raises(Unreadable):
-        handed_of(msgpack.encode([[place, [error]], *sent[1:]]))
+        answer_of(msgpack.encode([[place, [error]], *sent[1:]]))
 
 
 def test_a_set_is_packed_in_one_order_however_it_was_made() -> None:

@@ -120,8 +120,8 @@ class World:
         self.encoded: list[int] = []
         limits = ServiceLimits(cache_bytes_max=1 << 20)
         cache = Cache(self.runtime, limits)
-        observer = HeadReader(self.store, cache, limits)
-        self.settler = Settler(self.store, cache, observer, self.runtime, limits)
+        head_reader = HeadReader(self.store, cache, limits)
+        self.settler = Settler(self.store, cache, head_reader, self.runtime, limits)
         self.hub = Hub(self.store, self.settler, self.runtime, bounds, self._encode)
         self.runtime.background = self.background
         self._watching = ExitStack()

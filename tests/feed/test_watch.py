@@ -67,9 +67,9 @@ class TestTelling:
         world.commits(3)
         begun = world.hub.join
 
-        def join(standing: Any, catalog: str, after: int) -> Any:
+        def join(head: Any, catalog: str, after: int) -> Any:
             world.commit("k")
-            return begun(standing, catalog, after)
+            return begun(head, catalog, after)
 
         world.hub.join = join  # type: ignore[method-assign]
         watcher = world.watch(after=3)

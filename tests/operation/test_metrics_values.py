@@ -20,7 +20,7 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.metrics.prometheus import PrometheusMeters
 from gateway.metrics.registry import Registry
-from gateway.metrics.shared import WorkerPlace, forget_gauges, shared_directory
+from gateway.metrics.shared import WorkerSlot, forget_gauges, shared_directory
 from gateway.observability import MadeForAll
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -43,7 +43,7 @@ def exposed(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], 
 
 
 def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Path) -> None:
-    registry = Registry(WorkerPlace(directory, 0))
+    registry = Registry(WorkerSlot(directory, 0))
     meters = PrometheusMeters(registry)
     for number in range(100):
         meters.request_ended("/first", "GET", 200, 0.001, None)
@@ -55,7 +55,7 @@ def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Pa
 
 
 def test_without_room_for_more_values_whoever_counts_goes_on(directory: Path) -> None:
-    registry = Registry(WorkerPlace(directory, 0))
+    registry = Registry(WorkerSlot(directory, 0))
     meters = PrometheusMeters(registry)
     meters.request_ended("/first", "GET", 200, 0.001, None)
     with files_of_at_most(100_000):
@@ -69,9 +69,9 @@ def test_without_room_for_more_values_whoever_counts_goes_on(directory: Path) ->
 
 
 def test_without_room_for_any_values_a_worker_starts_and_counts_later(directory: Path) -> None:
-    PrometheusMeters(Registry(WorkerPlace(directory, 0))).commits_swept(7)
+    PrometheusMeters(Registry(WorkerSlot(directory, 0))).commits_swept(7)
     with files_of_at_most(1):
-        registry = Registry(WorkerPlace(directory, 1))
+        registry = Registry(WorkerSlot(directory, 1))
         meters = PrometheusMeters(registry)
         meters.commits_swept(2)
         registry.gauges["gateway_watchers"].set(5)
@@ -84,7 +84,7 @@ def test_without_room_for_any_values_a_worker_starts_and_counts_later(directory:
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS can't reserve a file's room")
 def test_no_page_is_written_for_which_there_may_be_no_room(directory: Path) -> None:
-    meters = PrometheusMeters(Registry(WorkerPlace(directory, 0)))
+    meters = PrometheusMeters(Registry(WorkerSlot(directory, 0)))
     for number in range(100):
         meters.request_ended(f"/{number}", "GET", 200, 0.001, None)
     for file in directory.glob("*.db"):
@@ -101,7 +101,7 @@ class _Slow(float):
 
 
 def test_threads_lose_nothing(directory: Path) -> None:
-    registry = Registry(WorkerPlace(directory, 0))
+    registry = Registry(WorkerSlot(directory, 0))
     counter = registry.counters["gateway_races_lost_total"]
     threads = [threading.Thread(target=counter.inc, args=(_Slow(1),)) for _ in range(4)]
     for thread in threads:
@@ -112,7 +112,7 @@ def test_threads_lose_nothing(directory: Path) -> None:
 
 
 def _count_and_die(directory: Path) -> None:
-    PrometheusMeters(Registry(WorkerPlace(directory, 0))).commits_swept(7)
+    PrometheusMeters(Registry(WorkerSlot(directory, 0))).commits_swept(7)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -126,25 +126,25 @@ def test_what_was_counted_right_before_the_end_is_there_and_is_gone_on_from(
         worker.start()
         worker.join(WAIT_S)
         assert worker.exitcode == -signal.SIGKILL
-    found = exposed(Registry(WorkerPlace(directory, 1)))
+    found = exposed(Registry(WorkerSlot(directory, 1)))
     assert value(found, "gateway_compaction_commits_total") == 14
 
 
 def test_a_file_that_a_worker_has_just_opened_is_passed_over(directory: Path) -> None:
-    registry = Registry(WorkerPlace(directory, 0))
+    registry = Registry(WorkerSlot(directory, 0))
     PrometheusMeters(registry).commits_swept(7)
     (directory / "counter_1.db").touch()
     assert value(exposed(registry), "gateway_compaction_commits_total") == 7
 
 
 def test_the_gauges_of_one_that_ended_are_gone_and_its_counters_are_not(directory: Path) -> None:
-    first = Registry(WorkerPlace(directory, 0))
+    first = Registry(WorkerSlot(directory, 0))
     first.gauges["gateway_watchers"].set(5)
     first.counters["gateway_races_lost_total"].inc()
-    second = Registry(WorkerPlace(directory, 1))
+    second = Registry(WorkerSlot(directory, 1))
     second.gauges["gateway_watchers"].set(2)
     assert value(exposed(second), "gateway_watchers") == 7
-    forget_gauges(WorkerPlace(directory, 0))
+    forget_gauges(WorkerSlot(directory, 0))
     assert value(exposed(second), "gateway_watchers") == 2
     assert value(exposed(second), "gateway_races_lost_total") == 1
 
@@ -182,7 +182,7 @@ def test_while_the_metrics_are_made_others_have_their_turns(
         return b""
 
     monkeypatch.setattr("gateway.metrics.registry.generate_latest", made)
-    exposition = MadeForAll(Registry(WorkerPlace(directory, 0)).exposition, threading.Lock())
+    exposition = MadeForAll(Registry(WorkerSlot(directory, 0)).exposition, threading.Lock())
     cpu.begin(1.0)
     try:
         exposition()

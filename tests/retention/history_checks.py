@@ -53,9 +53,9 @@ def settler_of(store: Store, runtime: Runtime, meters: Meters = NO_METERS) -> Se
 def history_of(store: Store) -> HistoryReads:
     runtime = ThreadRuntime()
     cache = Cache(runtime, LIMITS)
-    observer = HeadReader(store, cache, LIMITS)
-    settler = Settler(store, cache, observer, runtime, LIMITS)
-    return HistoryReads(store, observer, settler, runtime, LIMITS)
+    head_reader = HeadReader(store, cache, LIMITS)
+    settler = Settler(store, cache, head_reader, runtime, LIMITS)
+    return HistoryReads(store, head_reader, settler, runtime, LIMITS)
 
 
 def compaction_of(

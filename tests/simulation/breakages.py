@@ -12,7 +12,7 @@ from gateway.decide import decide
 from gateway.decide.request import Outcome, Request, Unknown
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.state import replay as advance
-from gateway.state import sharing as shared_looks
+from gateway.state import sharing as shared_reads
 from gateway.state import write_out
 from gateway.state.cache import Cache, Carried
 from gateway.store.contract import Moved, MoveResult, Store
@@ -24,7 +24,7 @@ _move_head = MemoryStore.move_head
 def move_anyway(self: MemoryStore, move: HeadMove) -> MoveResult:
     """The head is put where the move wants it, and back where it is turned down all the same."""
     before = dict(self._heads)
-    wanted = {field: getattr(move.place, field) for field in move.place._fields}
+    wanted = {field: getattr(move.position, field) for field in move.position._fields}
     self._heads[move.catalog] = replace(before.get(move.catalog) or Head(move.catalog), **wanted)
     result = _move_head(self, move)
     if result is not Moved.WON:
@@ -224,15 +224,15 @@ def all_unknown(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pen
     return []
 
 
-def join_a_look_under_way(self: Any, names: Collection[str]) -> Any:
+def join_a_read_under_way(self: Any, names: Collection[str]) -> Any:
     under_way = self.__dict__.setdefault("under_way", {})
     asked = frozenset(names)
     group = under_way.get(asked)
     if group is None:
-        group = under_way[asked] = shared_looks._Joinable(asked, self._runtime)
+        group = under_way[asked] = shared_reads._Joinable(asked, self._runtime)
         self._together._free -= 1
-        self._together._begun(group)
-        self._together._look(group)
+        self._together._start(group)
+        self._together._read_group(group)
         group.done.set()
         del under_way[asked]
     else:

@@ -82,8 +82,8 @@ def first_state_alone(*given: Any) -> list[DocumentRecord]:
     return _states(*given)[:1]
 
 
-def settled_at_once(self: heads.Settler, catalog: str) -> heads.Standing:
-    return self._observer.observe([catalog])[catalog]
+def settled_at_once(self: heads.Settler, catalog: str) -> heads.ObservedHead:
+    return self._head_reader.observe([catalog])[catalog]
 
 
 def finished_at_once(self: heads.Settler, *given: object) -> bool:  # noqa: ARG001
@@ -141,7 +141,7 @@ def as_it_is_now(
     return record if record is not None and record.exists else None
 
 
-def always_final(time_us: int, standing: object) -> bool:  # noqa: ARG001
+def always_final(time_us: int, head: object) -> bool:  # noqa: ARG001
     return True
 
 

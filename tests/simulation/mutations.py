@@ -22,7 +22,7 @@ from gateway.retention import compaction
 from gateway.state import heads, write_out
 from gateway.state import history_sweep as sweeper
 from gateway.state import replay as advance
-from gateway.state import sharing as shared_looks
+from gateway.state import sharing as shared_reads
 from gateway.state.cache import Cache
 from tests.memory_store import MemoryStore
 
@@ -223,7 +223,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "readers-look-afterwards": mutation(
         "a reader shares a look at the head only if it began after the reader came",
         "read",
-        (shared_looks.SharedLooks, "look", breakages.join_a_look_under_way),
+        (shared_reads.SharedReads, "read", breakages.join_a_read_under_way),
         adjust=watchful,
     ),
     "cached-at-a-revision": mutation(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
+from gateway.commit.messages import PeerAnswer, answer_bytes, answer_of, request_bytes, request_of
 from gateway.decide.request import Request
 from gateway.service import GatewayService
 
@@ -75,7 +75,7 @@ class SimNeighbours:
         workers = self._machine.workers.items()
         return [n for process, n in workers if process.alive and process is not self._process]
 
-    def ask(self, worker: int, request: Request, until: float) -> Handed | None:
+    def ask(self, worker: int, request: Request, until: float) -> PeerAnswer | None:
         """What would be sent is looked at, and what was to be sent is passed on: its names are
         ``Name``s."""
         sent = request_bytes(request)
@@ -85,7 +85,7 @@ class SimNeighbours:
             return None
         own, gateway = self.own, self._machine.gateways[worker]
         done = SimEvent(self._scheduler)
-        handed: list[Handed] = []
+        handed: list[PeerAnswer] = []
 
         def commit() -> None:
             handed.append(gateway.commit_for(request, own))
@@ -96,6 +96,6 @@ class SimNeighbours:
         done.wait(until - self._scheduler.now)
         if not handed:
             raise TimeoutError if other.alive else ConnectionResetError
-        told = handed_bytes(handed[0])
-        assert handed_bytes(handed_of(told)) == told
+        told = answer_bytes(handed[0])
+        assert answer_bytes(answer_of(told)) == told
         return handed[0]

@@ -19,7 +19,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Head
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state.heads import HeadReader, Standing
+from gateway.state.heads import HeadReader, ObservedHead
 from tests.memory_store import MemoryStore
 
 
@@ -31,14 +31,14 @@ def fallen_back(monkeypatch: pytest.MonkeyPatch) -> GatewayService:
 
     def observe_and_fall_back(
         self: HeadReader, catalogs: Collection[str], *read: Any
-    ) -> dict[str, Standing]:
-        standings = observe(self, catalogs, *read)
+    ) -> dict[str, ObservedHead]:
+        heads = observe(self, catalogs, *read)
         if looks and self._cache is looks[0]._cache:
             looks.clear()
             self._cache.forget("c")
             self._cache.begin(Head("c", 1, old.time_us, 1))
             self._cache.learn("c", 1, {"k": old})
-        return standings
+        return heads
 
     monkeypatch.setattr(HeadReader, "observe", observe_and_fall_back)
     store = MemoryStore()

@@ -74,7 +74,7 @@ class Remembering:
         self.meters = Noted()
         self._catalogs = catalogs
         self._cache = Cache(ThreadRuntime(), limits, self.meters)
-        self._observer = HeadReader(cast(Store, self.store), self._cache, limits)
+        self._head_reader = HeadReader(cast(Store, self.store), self._cache, limits)
         for catalog in catalogs:
             (commit,) = store.commits({catalog: (revision - 1, revision)})[catalog]
             empty: Any = {"tail": (), "verdicts": ()}
@@ -86,8 +86,8 @@ class Remembering:
 
     def catch_up(self) -> Seen:
         """What it knows of the last catalog afterwards."""
-        for standing in self._observer.observe(self._catalogs).values():
-            assert standing.revision == LAST
+        for head in self._head_reader.observe(self._catalogs).values():
+            assert head.revision == LAST
         seen = self._cache.view(self._catalogs[-1], KEYS)
         assert seen is not None
         assert seen.revision == LAST

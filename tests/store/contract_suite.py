@@ -146,7 +146,7 @@ class StoreContract:
         store.move_heads([move(commit(1)), move(commit(1, catalog="d"), commit(2, catalog="d"))])
         store.move_heads([move(commit(2, id="f" * 32))])
         before = store.tails(["c"])
-        assert before["c"].place == HeadPosition(2, "f" * 32, 0, "")
+        assert before["c"].position == HeadPosition(2, "f" * 32, 0, "")
         assert store.move_heads([move(commit(3)), move(commit(3, catalog="d"))]) == {
             "c": Moved.LOST,
             "d": Moved.WON,

@@ -70,10 +70,10 @@ class RetentionContract:
         at_ten.set_pin("c", pin(10))
         before = at_ten.heads(["c"])["c"]
         far = commit(5_000, changes=(), message="$far", parent=before.last)
-        elsewhere = before.place._replace(last="another")
+        elsewhere = before.position._replace(last="another")
         assert not at_ten.advance_head(elsewhere, replace(far, id="lost"))
         assert at_ten.heads(["c"])["c"] == before
-        assert at_ten.advance_head(before.place, far)
+        assert at_ten.advance_head(before.position, far)
         head = at_ten.tails(["c"])["c"]
         assert (head.revision, head.last, head.floor, head.written) == (5_000, far.id, 5_000, 5_000)
         assert (head.tail, head.time_us, head.deleted) == ((), far.time_us, False)

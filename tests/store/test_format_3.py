@@ -137,9 +137,9 @@ def test_the_last_commit_is_known_where_the_head_has_it(store: MongoStore) -> No
     assert unfinished.tail
     assert unfinished.verdicts
     last, verdict = unfinished.tail[-1].id, unfinished.verdicts[-1].id
-    assert unfinished.place == HeadPosition(3, last, 1, verdict)
-    assert heads["settled"].place == HeadPosition(7, "", 1, "")
-    assert heads["judged"].place[:3] == (0, "", 1)
+    assert unfinished.position == HeadPosition(3, last, 1, verdict)
+    assert heads["settled"].position == HeadPosition(7, "", 1, "")
+    assert heads["judged"].position[:3] == (0, "", 1)
 
 
 def test_one_that_is_made_at_that_moment_is_taken_over(
@@ -193,7 +193,7 @@ def test_a_gateway_of_format_3_that_runs_on_changes_nothing(
     old = OldGateway(database)
     assert old.move(made(8), judged=1), "it isn't what a gateway of format 3 sends"
     before = store.tails(["settled", "unfinished"])
-    assert before["settled"].place == HeadPosition(8, "0" * 32, 1, "")
+    assert before["settled"].position == HeadPosition(8, "0" * 32, 1, "")
     assert not old.reads("settled")
     assert not old.move(made(9), judged=1)
     for judged in (0, 1):
@@ -218,7 +218,7 @@ def test_a_catalog_that_it_still_makes_is_taken_over(
     if how == "written":
         assert applied(gateway.write("new", "k", put(1)).outcome).commit.revision == 3
     elif how == "read":
-        assert store.heads(["new"])["new"].place == HeadPosition(2, "f" * 32, 0, "")
+        assert store.heads(["new"])["new"].position == HeadPosition(2, "f" * 32, 0, "")
     else:
         assert "new" in {head.catalog for head in store.open_tails(1 << 60, 99)}
     assert "new" in {head.catalog for head in store.list_heads("", "", 9)}

@@ -145,7 +145,7 @@ def test_of_a_commit_that_is_sent_again_it_isnt_known_whether_it_was_made(
         with monkeypatch.context() as patched:
             patched.setattr(ClientSession, "commit_transaction", lost)
             with pytest.raises(StoreUnreachable) as raised:
-                store.advance_head(head.place, far)
+                store.advance_head(head.position, far)
         assert not answers
         assert not isinstance(raised.value, Unsent)
         assert store.heads(["c"])["c"].revision == 9
@@ -164,5 +164,5 @@ def test_what_is_refused_before_a_commit_is_certainly_not_done(
         with monkeypatch.context() as patched:
             patched.setattr(store._on.catalogs, "update_one", refuse)
             with pytest.raises(Unsent):
-                store.advance_head(head.place, replace(made, revision=9, changes=()))
+                store.advance_head(head.position, replace(made, revision=9, changes=()))
         assert store.heads(["c"])["c"].revision == 1

@@ -23,7 +23,7 @@ from gateway.http.wire.conditions import (
 )
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
-from gateway.relay.managing import OVERLAP_S, Check, SubscriptionStanding, SubscriptionTerms
+from gateway.relay.managing import OVERLAP_S, Check, SubscriptionState, SubscriptionTerms
 from gateway.relay.posting import SECRET_RULE, secret_bytes
 from gateway.relay.relay import OPEN_FAILURES
 from patching.values import rfc3339
@@ -84,7 +84,7 @@ class SubscriptionRoutes(Routes):
         )
         put = self._gateway.subscriptions.put(catalog, name, wanted, context.by.name, check)
         more = {} if put.secret is None else {"secret": put.secret}
-        return _answer(put.standing, 201 if put.is_made else 200, **more)
+        return _answer(put.state, 201 if put.is_made else 200, **more)
 
     @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription")
     def delete(self, context: Context, catalog: str, subscription: str) -> Answer:
@@ -143,41 +143,41 @@ def _name(segment: str) -> str:
     return segment
 
 
-def _answer(standing: SubscriptionStanding, status: int = 200, **more: Any) -> Answer:
+def _answer(state: SubscriptionState, status: int = 200, **more: Any) -> Answer:
     headers = [
-        ("ETag", f'"{standing.tag}"'),
-        ("Catalog-Revision", str(standing.head)),
+        ("ETag", f'"{state.tag}"'),
+        ("Catalog-Revision", str(state.head)),
     ]
-    return body_answer(encode(_shape(standing) | more), headers, status)
+    return body_answer(encode(_shape(state) | more), headers, status)
 
 
-def _shape(standing: SubscriptionStanding) -> dict[str, Any]:
-    record, revision = standing.record, standing.revision
+def _shape(state: SubscriptionState) -> dict[str, Any]:
+    record, revision = state.record, state.revision
     error = None if record.error is None else dict(record.error)
     if error is not None:
         error["time"] = rfc3339(error.pop("time_us"))
-    state = "active"
+    activity = "active"
     if record.paused:
-        state = "paused"
+        activity = "paused"
     elif record.failures:
-        state = "failing" if record.failures >= OPEN_FAILURES else "retrying"
+        activity = "failing" if record.failures >= OPEN_FAILURES else "retrying"
     return {
         "name": record.name,
-        "etag": standing.tag,
+        "etag": state.tag,
         "to": record.to,
         "prefix": record.prefix,
         "format": record.format,
-        "state": state,
+        "state": activity,
         "revision": revision,
         "position": record.position,
-        "head": standing.head,
-        "lag": None if revision is None else max(0, standing.head - revision),
+        "head": state.head,
+        "lag": None if revision is None else max(0, state.head - revision),
         "delivered": record.delivered,
         "last_delivery": _time(record.delivered_us),
         "failures": record.failures,
         "last_error": error,
         "next_try": None if record.paused else _time(record.next_try_us),
-        "secrets": sum(not until or until > standing.now_us for _, until in record.secrets),
+        "secrets": sum(not until or until > state.now_us for _, until in record.secrets),
         "created": rfc3339(record.created_us),
         "changed_by": record.by,
     }

@@ -33,7 +33,7 @@ from gateway.service import GatewayService
 from patching import Json
 
 
-class DocumentAfter(msgspec.Struct, frozen=True):
+class DocumentState(msgspec.Struct, frozen=True):
     """A write's document as it is afterwards; ``time_s`` since the epoch."""
 
     token: str
@@ -47,14 +47,14 @@ class Result(msgspec.Struct, frozen=True):
     """The result of a write that was neither refused nor unknown.
 
     ``commit`` is the write's own, made now or (``replayed``) when it was first sent; None after a
-    dry run or a no-op, which may be replayed too. ``standing`` is None if the write left no
+    dry run or a no-op, which may be replayed too. ``document`` is None if the write left no
     document, or if a dry run would change it. ``created``: the commit created the document; false
     in a dry run. ``skipped`` are the places that its applies left to others.
     """
 
     outcome: Applied | Unchanged
     commit: CommitRecord | None
-    standing: DocumentAfter | None
+    document: DocumentState | None
     created: bool
     changed: bool
     catalog_revision: int
@@ -69,11 +69,11 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
     outcome = written.outcome
     if isinstance(outcome, Applied):
         commit = outcome.commit
-        standing, is_new = None, False
+        document, is_new = None, False
         for change in commit.changes:
             if change.key == key and change.action != "delete":
                 is_new = change.create_revision == commit.revision
-                standing = DocumentAfter(
+                document = DocumentState(
                     version_token(commit.revision, commit.id),
                     commit.revision,
                     change.create_revision,
@@ -83,7 +83,7 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
         return Result(
             outcome=outcome,
             commit=commit,
-            standing=standing,
+            document=document,
             created=is_new and not dry_run,
             changed=not dry_run,
             catalog_revision=commit.revision,
@@ -97,7 +97,7 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
         return Result(
             outcome=outcome,
             commit=None,
-            standing=None if kept is None else _standing(kept),
+            document=None if kept is None else _document_after(kept),
             created=False,
             changed=outcome.would_change,
             catalog_revision=outcome.catalog_revision,
@@ -111,8 +111,8 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
     raise outcome.error
 
 
-def _standing(document: DocumentRecord) -> DocumentAfter:
-    return DocumentAfter(
+def _document_after(document: DocumentRecord) -> DocumentState:
+    return DocumentState(
         document.token,
         document.revision,
         document.create_revision,
@@ -184,7 +184,7 @@ def preferences_applied(ask: Ask, result: Result, *, represented: bool) -> Heade
 class WriteAnswer(msgspec.Struct, frozen=True):
     """The body of a write's answer; ``etag`` is the version token, without the header's quotes.
 
-    ``etag``, ``revision`` and ``create_revision`` are those of ``Result.standing``. ``skipped``:
+    ``etag``, ``revision`` and ``create_revision`` are those of ``Result.document``. ``skipped``:
     the places that an apply left to others. ``changes``: those that a dry run would make.
     """
 
@@ -203,11 +203,11 @@ class WriteAnswer(msgspec.Struct, frozen=True):
 
 def document_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
     """The answer to a write of one document, or of its attributes."""
-    headers, standing = headers_of(result), result.standing
-    if standing is not None:
-        headers += (etag(standing.token), last_modified(standing.time_s))
+    headers, after = headers_of(result), result.document
+    if after is not None:
+        headers += (etag(after.token), last_modified(after.time_s))
         if result.commit is None:
-            headers.append(("Commit-Id", standing.commit_id))
+            headers.append(("Commit-Id", after.commit_id))
     if result.created:
         headers.append(("Location", document_path(ask.catalog, ask.key)))
     document, skipped = None, result.skipped
@@ -218,9 +218,9 @@ def document_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer
     content = WriteAnswer(
         catalog=ask.catalog,
         key=ask.key,
-        etag=standing.token if standing else None,
-        revision=standing.revision if standing else None,
-        create_revision=standing.create_revision if standing else None,
+        etag=after.token if after else None,
+        revision=after.revision if after else None,
+        create_revision=after.create_revision if after else None,
         changed=result.changed,
         attempts=result.attempts,
         rebased_from=result.rebased_from,
@@ -259,7 +259,7 @@ def catalog_answer(
     """The answer to a write on a catalog as a whole, whose tag is its revision."""
     content = {**written_shape(ask, result), **(more or {})}
     if with_settings:
-        content["settings_etag"] = result.standing.token if result.standing else None
+        content["settings_etag"] = result.document.token if result.document else None
     if ask.dry_run:
         content["dry_run"] = True
     headers = [*headers_of(result), etag(CatalogTag(result.catalog_revision))]
@@ -340,10 +340,10 @@ def hidden_now(gateway: GatewayService, ask: Ask, outcome: Applied | Unchanged) 
 
 
 def _document_then(gateway: GatewayService, ask: Ask, result: Result) -> DocumentRecord | None:
-    if result.standing is None:
+    if result.document is None:
         return None
     try:
-        revision = result.standing.revision
+        revision = result.document.revision
         document = gateway.read_at_revision(ask.catalog, ask.key, revision).document
         sight = gateway.acls.sight(ask.by, ask.catalog)
         if sight is not None and document is not None:

@@ -412,18 +412,18 @@ def written_line(
         if represented is not None:
             more |= represented.members(request.catalog, request.key, error)
         return problem_line(index, untraced(error), request_name, **more)
-    standing, commit_id, skipped = result.standing, None, result.skipped
+    document, commit_id, skipped = result.document, None, result.skipped
     if result.commit is not None:
         commit_id = result.commit.id
-    elif standing is not None:
-        commit_id = standing.commit_id
+    elif document is not None:
+        commit_id = document.commit_id
     return _line(
         LineAnswer(
             index=index,
             status=201 if result.created else 200,
-            etag=standing.token if standing else None,
-            revision=standing.revision if standing else None,
-            create_revision=standing.create_revision if standing else None,
+            etag=document.token if document else None,
+            revision=document.revision if document else None,
+            create_revision=document.create_revision if document else None,
             catalog_revision=result.catalog_revision,
             commit_id=commit_id,
             changed=result.changed,

@@ -147,7 +147,7 @@ class LoopPart(StorePart):
         deletions = [
             DeleteOne(
                 {
-                    **records.head_at(head.catalog, head.place),
+                    **records.head_at(head.catalog, head.position),
                     "uncommitted": {"$exists": True},
                     "open": {"$exists": False},
                 }

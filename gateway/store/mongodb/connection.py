@@ -486,7 +486,7 @@ def has_primary(client: MongoClient[Any]) -> bool:
 def explained(client: MongoClient[Any], error: PyMongoError) -> str:
     """The driver's message; for known errors, one that tells an operator what to do."""
     servers = client.topology_description.server_descriptions()
-    kinds = {server.server_type_name: _named(place) for place, server in servers.items()}
+    kinds = {server.server_type_name: _address_text(address) for address, server in servers.items()}
     if "RSGhost" in kinds:
         return f"the replica set of {kinds['RSGhost']} is not initiated: run rs.initiate() there"
     if forbidden := _FORBIDDEN.search(str(error)):  # the rest of the message quotes the data
@@ -498,16 +498,16 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
     if not isinstance(error, ServerSelectionTimeoutError):
         return str(error).partition(", full error: ")[0]
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
-        members = ", ".join(sorted(map(_named, servers)))
+        members = ", ".join(sorted(map(_address_text, servers)))
         return f"there is no primary among {members}: is a majority of the members up?"
     text = str(error)
     if _GUESS in text:  # the members answered before, so their names aren't to blame
-        return f"none of {', '.join(sorted(map(_named, servers)))} can be reached"
+        return f"none of {', '.join(sorted(map(_address_text, servers)))} can be reached"
     return text.partition(" (configured timeouts")[0].partition(", Timeout:")[0]
 
 
-def _named(place: tuple[str, int | None]) -> str:
-    host, port = place
+def _address_text(address: tuple[str, int | None]) -> str:
+    host, port = address
     # A Unix socket has no port, but the driver may give TCP's.
     return host if port is None or host.endswith(".sock") else f"{host}:{port}"
 

@@ -133,7 +133,7 @@ class _StoredVerdict(msgspec.Struct):
     outcome: str
 
 
-class _StoredPlace(msgspec.Struct, forbid_unknown_fields=True):
+class _StoredPosition(msgspec.Struct, forbid_unknown_fields=True):
     """The position of a stored head. With any other field, no move would match the head."""
 
     format: int
@@ -146,7 +146,7 @@ class _StoredPlace(msgspec.Struct, forbid_unknown_fields=True):
 class _StoredHead(msgspec.Struct):
     """The fields of a stored head, without its tail."""
 
-    head: _StoredPlace
+    head: _StoredPosition
     time_us: _TimeUs
     out: _Whole
     floor: _Whole = 0
@@ -165,7 +165,7 @@ class _StoredRaise(msgspec.Struct):
 class _StoredRetention(msgspec.Struct):
     """The fields of a stored head that are about retention."""
 
-    head: _StoredPlace
+    head: _StoredPosition
     floor: _Whole = 0
     swept: _Whole = 0
     pins: tuple[PinRecord, ...] = ()
@@ -743,26 +743,26 @@ BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
 HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 
 
-def head_at(catalog: str, place: HeadPosition) -> Record:
+def head_at(catalog: str, position: HeadPosition) -> Record:
     """The filter on a head at this position, and of this format."""
-    return {"_id": catalog, "head": _head_fields(place)}
+    return {"_id": catalog, "head": _head_fields(position)}
 
 
 def moved_from(move: HeadMove) -> Record:
     """The filter on the head that a move starts from. Only a move from revision 0 may make a head:
     with a second condition on one field, MongoDB's upsert makes no record."""
-    at = head_at(move.catalog, move.place)
+    at = head_at(move.catalog, move.position)
     return {**at, REVISION: move.base} if move.base else at
 
 
-def _head_fields(place: HeadPosition) -> Record:
+def _head_fields(position: HeadPosition) -> Record:
     """The field ``head``. The order counts: MongoDB compares objects member by member."""
     return {
         "format": FORMAT,
-        "revision": place.revision,
-        "last": place.last,
-        "judged": place.judged,
-        "verdict": place.last_verdict,
+        "revision": position.revision,
+        "last": position.last,
+        "judged": position.judged,
+        "verdict": position.last_verdict,
     }
 
 
@@ -788,9 +788,9 @@ def head_move(move: HeadMove) -> Record:
     neither this update nor the one that empties tails can drop too many commits. The same goes for
     verdicts.
     """
-    goal = move.goal
-    revision, judged = goal.revision, goal.judged
-    state: Record = {"head": _head_fields(goal), "open": True}
+    end = move.end
+    revision, judged = end.revision, end.judged
+    state: Record = {"head": _head_fields(end), "open": True}
     if move.commits:
         last = move.commits[-1]
         state |= {"time_us": last.time_us, "deleted": last.deletes_catalog}
@@ -814,10 +814,10 @@ def head_move(move: HeadMove) -> Record:
     return update
 
 
-def head_advanced(place: HeadPosition, commit: CommitRecord) -> Record:
-    """The fields of a head once it has moved from ``place`` to a commit that is written out."""
+def head_advanced(position: HeadPosition, commit: CommitRecord) -> Record:
+    """The fields of a head once it has moved from ``position`` to a commit that is written out."""
     return {
-        "head": _head_fields(place._replace(revision=commit.revision, last=commit.id)),
+        "head": _head_fields(position._replace(revision=commit.revision, last=commit.id)),
         "time_us": commit.time_us,
         "deleted": commit.deletes_catalog,
         "out": commit.revision,
@@ -917,7 +917,7 @@ def whole_head(head: Head, lost: LostHead) -> Record:
     """The record of ``head``, with what is left of the lost head's retention."""
     record: Record = {
         "_id": head.catalog,
-        "head": _head_fields(head.place),
+        "head": _head_fields(head.position),
         "time_us": head.time_us,
         "deleted": head.deleted,
         "out": head.written,

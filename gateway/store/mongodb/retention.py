@@ -77,14 +77,14 @@ class RetentionPart(StorePart):
         }
         return self._update_head(allowed, [{"$set": raised}])
 
-    def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
-        advanced = records.head_advanced(place, commit)
+    def advance_head(self, position: HeadPosition, commit: CommitRecord) -> bool:
+        advanced = records.head_advanced(position, commit)
         as_they_are = {name: {"$literal": value} for name, value in advanced.items()}
         update = [{"$set": {**_raised(commit.revision), **as_they_are}}]
         record = records.commit_record(commit)
 
         def both(session: ClientSession) -> bool:
-            at = records.head_at(commit.catalog, place)
+            at = records.head_at(commit.catalog, position)
             moved = self._on.catalogs.update_one(at, update, session=session).matched_count == 1
             if moved:
                 there = {"_id": record["_id"]}

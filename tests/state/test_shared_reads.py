@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.runtime import ThreadRuntime
-from gateway.state.sharing import SharedLooks
+from gateway.state.sharing import SharedReads
 from gateway.store.contract import StoreUnreachable
 from tests.patience import WAIT_S
 
@@ -35,8 +35,8 @@ class Shelf:
         return {name: value for name in names if name != "missing"}
 
 
-def gathering(looks: SharedLooks[str, int]) -> set[str]:
-    group = looks._together._gathering
+def gathering(reads: SharedReads[str, int]) -> set[str]:
+    group = reads._together._gathering
     return set() if group is None else group.names
 
 
@@ -44,11 +44,11 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
     eventually: Callable[..., Any],
 ) -> None:
     shelf = Shelf()
-    looks = SharedLooks(shelf.look_at, ThreadRuntime())
+    reads = SharedReads(shelf.look_at, ThreadRuntime())
     found: dict[str, dict[str, int]] = {}
 
     def ask(*names: str) -> threading.Thread:
-        thread = threading.Thread(target=lambda: found.update({names[0]: looks.look(names)}))
+        thread = threading.Thread(target=lambda: found.update({names[0]: reads.read(names)}))
         thread.start()
         return thread
 
@@ -57,7 +57,7 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
     shelf.value = 1
     threads += [ask("a", "missing"), ask("b", "a"), ask("c")]
     waiting = {"a", "missing", "b", "c"}
-    eventually(lambda: gathering(looks) == waiting)
+    eventually(lambda: gathering(reads) == waiting)
     shelf.go_on.set()
     for thread in threads:
         thread.join(WAIT_S)
@@ -69,11 +69,11 @@ def test_an_error_is_for_all_who_shared_the_look_and_for_no_one_else() -> None:
     shelf = Shelf()
     shelf.go_on.set()
     shelf.reachable = False
-    looks = SharedLooks(shelf.look_at, ThreadRuntime())
+    reads = SharedReads(shelf.look_at, ThreadRuntime())
     with pytest.raises(StoreUnreachable):
-        looks.look(["a"])
+        reads.read(["a"])
     shelf.reachable = True
-    assert looks.look(["a"]) == {"a": 0}
+    assert reads.read(["a"]) == {"a": 0}
 
 
 def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
@@ -87,12 +87,12 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
             raise KeyError("bad")
         return found
 
-    looks = SharedLooks(look_at, ThreadRuntime())
+    reads = SharedReads(look_at, ThreadRuntime())
     found: dict[str, object] = {}
 
     def look(name: str) -> None:
         try:
-            found[name] = looks.look([name])
+            found[name] = reads.read([name])
         except KeyError as error:
             found[name] = error
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
     assert shelf.begun.wait(WAIT_S)
     for thread in threads[1:]:
         thread.start()
-    eventually(lambda: len(gathering(looks)) == 3)
+    eventually(lambda: len(gathering(reads)) == 3)
     shelf.go_on.set()
     for thread in threads:
         thread.join(WAIT_S)
