@@ -24,7 +24,7 @@ from gateway.errors import (
     DeadlineExceeded,
     DocumentsBreakSettings,
     ListsUnchecked,
-    OvertakenLook,
+    OvertakenRead,
     RevisionCompacted,
 )
 from gateway.limits import ServiceLimits
@@ -109,11 +109,11 @@ class CatalogWide:
         written = self._commit(request)
         (each,) = request.edits
         assert isinstance(each.edit, Put)
-        search = None
+        check = None
         while isinstance(written.outcome, Refused) and isinstance(
             written.outcome.error, ListsUnchecked
         ):
-            search = search or _ListSearch(
+            check = check or _ListCheck(
                 self._listing,
                 self._history,
                 request,
@@ -121,7 +121,7 @@ class CatalogWide:
                 lambda: self._require_time(request, _UNCHECKED),
             )
             try:
-                at = search.look()
+                at = check.run()
             except DocumentsBreakSettings as error:
                 if request.idempotency is None:
                     raise
@@ -135,23 +135,23 @@ class CatalogWide:
         It ends sooner if half of the time of ``request`` is over, or half of its processor time is
         used, or a hundred documents are broken. Raises StoreUnavailable.
         """
-        look = _SchemaLook(settings, request.deadline, count, self._runtime)
+        check = _SchemaCheck(settings, request.deadline, count, self._runtime)
         after: str | None = "" if settings.schemas else None
         try:
             while after is not None:
                 after = self._listing.page(
                     request.catalog,
-                    look.at,
-                    prefix=look.prefix,
+                    check.add,
+                    prefix=check.prefix,
                     after=after,
                     limit=_EXAMINED_AT_ONCE,
                     revision=None,
                 ).next_after
-        except _LookedEnough:
-            return Examined(look.documents, False, look.broken)
+        except _CheckedEnough:
+            return Examined(check.documents, False, check.broken)
         except CatalogNotFound:
             pass
-        return Examined(look.documents, True, look.broken)
+        return Examined(check.documents, True, check.broken)
 
     def delete(self, request: Request) -> WriteOutcome:
         """Delete every document, the settings and the applications, in one commit.
@@ -209,14 +209,14 @@ def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
 
 
 def _is_overtaken(outcome: Outcome) -> bool:
-    return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenLook)
+    return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenRead)
 
 
-class _LookedEnough(Exception):
+class _CheckedEnough(Exception):
     """Raised at the first document that is no longer checked."""
 
 
-class _SchemaLook:
+class _SchemaCheck:
     """Checks documents one after the other, as long as the request has time left."""
 
     def __init__(
@@ -231,15 +231,15 @@ class _SchemaLook:
         # All keys that a schema applies to begin with this.
         self.prefix = _common([each.pattern.partition("*")[0] for each in self._schemas])
 
-    def at(self, document: DocumentRecord) -> None:
+    def add(self, document: DocumentRecord) -> None:
         """Check a document. Raises _LookedEnough."""
         if self._runtime.monotonic() >= self._until or cpu.is_half_used():
-            raise _LookedEnough
+            raise _CheckedEnough
         schemas = [each for each in self._schemas if each.matches(document.key)]
         if not schemas:
             return
         if self.documents == self._count or len(self.broken) == BROKEN_MAX:
-            raise _LookedEnough
+            raise _CheckedEnough
         self.documents += 1
         wrong = schema_fault(schemas, document)
         if wrong is not None:
@@ -257,8 +257,8 @@ def _common(texts: Sequence[str]) -> str:
 _Broken = dict[str, str] | None
 
 
-class _ListSearch:
-    """A search for documents that break the lists that new settings declare.
+class _ListCheck:
+    """A check for documents that break the lists that new settings declare.
 
     The first pass checks every document, each later one those that were written since."""
 
@@ -279,7 +279,7 @@ class _ListSearch:
         self._require_time = require_time
         self._at: int | None = None
 
-    def look(self) -> int:
+    def run(self) -> int:
         """A revision at which no document breaks the lists.
 
         Raises DocumentsBreakSettings, what ``require_time`` raises, StoreUnavailable, and
@@ -287,14 +287,14 @@ class _ListSearch:
         """
         if self._at is not None:
             try:
-                self._at = self._look_since(self._at)
+                self._at = self._check_since(self._at)
                 return self._at
             except RevisionCompacted:
                 pass
-        self._at = self._look_at_all()
+        self._at = self._check_all()
         return self._at
 
-    def _look_at_all(self) -> int:
+    def _check_all(self) -> int:
         try:
             export = self._listing.export(
                 self._catalog,
@@ -310,7 +310,7 @@ class _ListSearch:
             export.close()
         return export.revision
 
-    def _look_since(self, revision: int) -> int:
+    def _check_since(self, revision: int) -> int:
         keys: set[str] = set()
         after: int | None = revision
         while after is not None:
@@ -321,7 +321,7 @@ class _ListSearch:
             revision = page.commits[-1].revision if page.commits else revision
             after = page.next_after
 
-        def looked_at() -> Iterable[_Broken]:
+        def results() -> Iterable[_Broken]:
             changed = sorted(keys - OWN_KEYS)
             for start in range(0, len(changed), _DOCUMENTS):
                 self._require_time()
@@ -331,16 +331,16 @@ class _ListSearch:
                 )
                 yield from (each[0] for each in found.values() if each is not None)
 
-        self._require_right(looked_at())
+        self._require_right(results())
         return revision
 
     def _broken(self, document: DocumentRecord) -> _Broken:
         return broken(self._lists, document)
 
-    def _require_right(self, looked_at: Iterable[_Broken]) -> None:
+    def _require_right(self, results: Iterable[_Broken]) -> None:
         found: list[dict[str, str]] = []
         complete = True
-        for wrong in looked_at:
+        for wrong in results:
             if wrong is None:
                 continue
             if len(found) == BROKEN_MAX:

@@ -561,12 +561,12 @@ class ListsUnchecked(SettingsInvalid):
         super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")
 
 
-class OvertakenLook(DeadlineExceeded):
+class OvertakenRead(DeadlineExceeded):
     """The catalog has changed since it was read for the request; it is read again while there is
     time."""
 
-    def __init__(self, looked_at: int | None, revision: int) -> None:
-        looked = "looked at" if looked_at is None else f"looked at revision {looked_at}"
+    def __init__(self, read_at: int | None, revision: int) -> None:
+        looked = "looked at" if read_at is None else f"looked at revision {read_at}"
         super().__init__(f"{looked}, the catalog is at {revision}")
 
 

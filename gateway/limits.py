@@ -75,7 +75,7 @@ class RelayLimits:
     Besides the public internet, ``networks`` may be delivered to.
 
     A worker that doesn't renew its claim of a subscription for ``claim_s`` loses it; it checks its
-    claims at least every ``look_s``. ``events_max`` and ``events_bytes_max`` bound one delivery.
+    claims at least every ``poll_s``. ``events_max`` and ``events_bytes_max`` bound one delivery.
     """
 
     worker_max: int = _setting("relay_subscriptions_max")
@@ -83,7 +83,7 @@ class RelayLimits:
     hold_s: int = _setting("subscription_hold_s")
     networks: tuple[Network, ...] = _setting("subscription_networks")
     claim_s: float = _setting("subscription_claim_s")
-    look_s: float = 2.0
+    poll_s: float = 2.0
     events_max: int = 100
     events_bytes_max: int = 1 * MIB
 

@@ -102,7 +102,7 @@ class GatewayService:
         self._hand_over = HandOver(runtime, neighbours)
         self._write_out = write_out = WriteOut(store, self._cache, runtime, limits, meters)
         self._queue = Queue(runtime, limits, turns, write_out.may_move, self._hand_over.start)
-        write_out.when_written(self._queue.look_again)
+        write_out.when_written(self._queue.recheck)
         heads = HeadReader(store, self._cache, limits)
         settler = Settler(store, self._cache, heads, runtime, limits, write_out.hurry)
         self._settler = settler
@@ -266,7 +266,7 @@ class GatewayService:
                 self._meters,
             )
         )
-        self.subscriptions.when_changed = self._relay.look
+        self.subscriptions.when_changed = self._relay.wake
         return self._relay
 
     def readings(self) -> Readings:

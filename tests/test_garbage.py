@@ -35,7 +35,7 @@ class World:
 
     def look(self) -> int:
         """How often all was collected so far, after one more look."""
-        self.garbage.look()
+        self.garbage.check()
         return self.collected
 
 

@@ -40,8 +40,8 @@ _WAIT_LONGEST_S: Final = 1.0
 _WAIT_SHARE: Final = 0.25
 # How often a waiting worker reads the head during the time of the first claim, and the bounds of
 # the pause between two reads.
-_LOOKS: Final = 10
-_LOOK_S: Final = (0.002, 0.02)
+_READS: Final = 10
+_READ_S: Final = (0.002, 0.02)
 _CATALOGS_MAX: Final = 10_000
 # Lost races in a row before a worker claims: a claim is one more call, and most are lost only once.
 _RACES: Final = 2
@@ -111,7 +111,7 @@ class ClaimKeeper:
         elif now - wait.first_since >= hold_s:
             wait.past = (before[0],)
         else:
-            return min(max(hold_s / _LOOKS, _LOOK_S[0]), _LOOK_S[1])
+            return min(max(hold_s / _READS, _READ_S[0]), _READ_S[1])
         return 0.0
 
     def past(self, catalog: str) -> tuple[str, ...]:

@@ -19,15 +19,15 @@ from gateway.cpu import work_for
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.ranges import (
     DOCUMENTS_MAX,
-    Changed,
-    Listed,
-    Looked,
-    RangeListed,
-    RangeLook,
+    KnownChange,
+    ListedRange,
+    RangeChange,
+    RangeListing,
+    RangeQuery,
     Ranges,
     RangeUnchanged,
+    documents_to_list,
     is_under,
-    listed_for,
 )
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.recording import refused_too_heavy
@@ -80,12 +80,12 @@ _LATE_S = 0.1
 # The most results of reading ahead that are remembered, for requests that come together.
 _KNOWN_MAX = 1_000
 # The most ranges that are read for one view; those of a single request are bounded when it is made.
-_LOOKS_MAX = 128
+_RANGES_MAX = 128
 # The most documents that are listed for one view.
 _LISTED_MAX = 4 * DOCUMENTS_MAX
 
 
-class LooksAhead:
+class ReadAhead:
     """Finds out whether ranges have changed since revisions of long ago, for requests that come
     together.
 
@@ -97,38 +97,38 @@ class LooksAhead:
         self._store = store
         self._cache = cache
         self._runtime = runtime
-        self._known: dict[tuple[str, RangeUnchanged], Looked] = {}
+        self._known: dict[tuple[str, RangeUnchanged], KnownChange] = {}
 
-    def of(self, request: Request) -> Request:
+    def fill(self, request: Request) -> Request:
         """The request with what was found. If its time isn't enough for that, the deadline of the
         result is in the past. If the database can't be read, the leader that decides the request
         will find that out and report it."""
         catalog = request.catalog
-        looks = [each for each in request.ranges if isinstance(each, RangeUnchanged)]
-        seen = self._cache.view(catalog)
-        if seen is not None:
-            looks = [each for each in looks if each.since < seen.revision - NEAR_COMMITS]
-        if not looks:
+        compares = [each for each in request.ranges if isinstance(each, RangeUnchanged)]
+        cached = self._cache.view(catalog)
+        if cached is not None:
+            compares = [each for each in compares if each.since < cached.revision - NEAR_COMMITS]
+        if not compares:
             return request
-        oldest = 0 if seen is None else seen.written - NEAR_COMMITS
-        new = [each for each in looks if not self._is_known(catalog, each, oldest)]
+        oldest = 0 if cached is None else cached.written - NEAR_COMMITS
+        new = [each for each in compares if not self._is_known(catalog, each, oldest)]
         deadline = request.deadline
         if new and not self._is_read_in_time(catalog, new, deadline):
             deadline = float("-inf")
-        found = (self._known.get((catalog, each)) for each in looks)
-        looked = tuple(each for each in found if each is not None)
-        return replace(request, looked=looked, deadline=deadline)
+        found = (self._known.get((catalog, each)) for each in compares)
+        read_ahead = tuple(each for each in found if each is not None)
+        return replace(request, read_ahead=read_ahead, deadline=deadline)
 
-    def _is_known(self, catalog: str, look: RangeUnchanged, oldest: int) -> bool:
-        known = self._known.get((catalog, look))
+    def _is_known(self, catalog: str, compare: RangeUnchanged, oldest: int) -> bool:
+        known = self._known.get((catalog, compare))
         return known is not None and known.through >= oldest
 
     def _is_read_in_time(
-        self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float
+        self, catalog: str, compares: Sequence[RangeUnchanged], deadline: float
     ) -> bool:
         own = work_for(None)  # MongoDB's answers are short
         try:
-            return self._read_log(catalog, looks, deadline)
+            return self._read_log(catalog, compares, deadline)
         except StoreUnreachable:
             return self._runtime.monotonic() < deadline - _LATE_S
         except ForeignRecord:
@@ -136,27 +136,28 @@ class LooksAhead:
         finally:
             work_for(own)
 
-    def _read_log(self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float) -> bool:
-        """Read the log for ``looks``, and return whether the time was enough. Raises
+    def _read_log(self, catalog: str, compares: Sequence[RangeUnchanged], deadline: float) -> bool:
+        """Read the log for ``compares``, and return whether the time was enough. Raises
         StoreUnreachable and ForeignRecord."""
         head = self._store.heads([catalog]).get(catalog) or Head(catalog)
         through, found = head.written, list[tuple[RangeUnchanged, int | None]]()
-        far = [each for each in looks if each.since < through - NEAR_COMMITS]
-        for look in far:
+        far = [each for each in compares if each.since < through - NEAR_COMMITS]
+        for compare in far:
             left_s = deadline - self._runtime.monotonic()
             if left_s <= 0:
                 break
-            changed = self._store.range_changed(catalog, look.prefix, look.since, through, left_s)
-            found.append((look, changed))
+            span = (compare.prefix, compare.since, through)
+            found.append((compare, self._store.range_changed(catalog, *span, left_s)))
         if not found:
             return not far
         # The floor is read last: what was read above it has no gap.
         floor = (self._store.heads([catalog]).get(catalog) or head).floor
         if len(self._known) + len(found) > _KNOWN_MAX:
             self._known.clear()
-        for look, at in found:
-            looked = Looked(look, Changed(at, floor), through, head.revision, head.last)
-            self._known[catalog, look] = looked
+        for compare, at in found:
+            change = RangeChange(at, floor)
+            known = KnownChange(compare, change, through, head.revision, head.last)
+            self._known[catalog, compare] = known
         return len(found) == len(far)
 
 
@@ -201,27 +202,27 @@ def _views(
         keys = set(requests[0].keys).union(*(request.keys for request in requests[1:]))
         since, changed, through = _keys_to_check(store, cache, catalog, requests)
         keys |= changed
-        seen = cache.view(catalog, keys)
-        if seen is None:
+        cached = cache.view(catalog, keys)
+        if cached is None:
             continue
-        if seen.revision != through:  # the cache has moved on between the two reads
+        if cached.revision != through:  # the cache has moved on between the two reads
             since = None
         views[catalog] = View(
             catalog,
-            seen.revision,
-            seen.time_us,
-            seen.documents,
-            tail=seen.tail,
-            judged=seen.judged,
-            verdicts=seen.verdicts,
-            last=seen.last,
-            last_verdict=seen.last_verdict,
-            deleted=seen.deleted,
+            cached.revision,
+            cached.time_us,
+            cached.documents,
+            tail=cached.tail,
+            judged=cached.judged,
+            verdicts=cached.verdicts,
+            last=cached.last,
+            last_verdict=cached.last_verdict,
+            deleted=cached.deleted,
             changed_since=since,
             changed=changed,
         )
-        if len(seen.documents) < len(keys):
-            absent[catalog] = keys - seen.documents.keys()
+        if len(cached.documents) < len(keys):
+            absent[catalog] = keys - cached.documents.keys()
     if absent:
         _read_documents(store, cache, views, absent, batches, whole=whole)
     if not whole:
@@ -245,13 +246,13 @@ def _keys_to_check(
     written since, the keys of that, and the revision up to which these are all. The first is None
     if no request wants to know it, or too much was written."""
     nothing = None, frozenset[str](), 0
-    asked = [each.lists_checked for each in requests if each.lists_checked is not None]
-    seen = cache.view(catalog) if asked else None
-    if seen is None:
+    checked = [each.lists_checked for each in requests if each.lists_checked is not None]
+    cached = cache.view(catalog) if checked else None
+    if cached is None:
         return nothing
-    since = min(asked)
-    commits = list(seen.tail)
-    written = seen.revision - len(commits)
+    since = min(checked)
+    commits = list(cached.tail)
+    written = cached.revision - len(commits)
     if since < written:
         if written - since > _CHANGED_COMMITS_MAX:
             return nothing
@@ -260,7 +261,7 @@ def _keys_to_check(
             return nothing
         commits += log
     changed = _keys_changed_in(commit for commit in commits if commit.revision > since)
-    return nothing if len(changed) > _CHANGED_MAX else (since, frozenset(changed), seen.revision)
+    return nothing if len(changed) > _CHANGED_MAX else (since, frozenset(changed), cached.revision)
 
 
 def _read_documents(
@@ -471,16 +472,16 @@ def _add_ranges(
         if read is None:
             del views[catalog]
             continue
-        ranges, asked, count = read
+        ranges, queries, count = read
         cut = count if count < len(requests) else view.requests
-        documents = {**_bare_documents(ranges, asked), **view.documents}
+        documents = {**_bare_documents(ranges, queries), **view.documents}
         views[catalog] = replace(view, ranges=ranges, requests=cut, documents=documents)
 
 
-def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, DocumentRecord]:
+def _bare_documents(ranges: Ranges, queries: Iterable[RangeQuery]) -> dict[str, DocumentRecord]:
     """The documents of ranges that may be edited, without content and token: enough to delete
     them."""
-    listed = [ranges.listed[each.prefix] for each in asked if isinstance(each, RangeListed)]
+    listed = [ranges.listed[each.prefix] for each in queries if isinstance(each, RangeListing)]
     return {
         key: DocumentRecord(
             key, WITHHELD, each.revision, each.create_revision, "", 0, attributes=each.attributes
@@ -490,40 +491,40 @@ def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, Doc
     }
 
 
-def _ranges_asked(requests: Sequence[Request]) -> tuple[list[RangeLook], int]:
+def _queries(requests: Sequence[Request]) -> tuple[list[RangeQuery], int]:
     """What the first requests ask of ranges, in order, and the number of these requests. A request
     that may change a whole range is the last one: how many documents it removes isn't known."""
-    asked: list[RangeLook] = []
+    queries: list[RangeQuery] = []
     for index, request in enumerate(requests):
-        more = list(dict.fromkeys((*asked, *request.ranges)))
-        if index and len(more) > _LOOKS_MAX:
-            return asked, index
-        asked = more
-        if any(isinstance(look, RangeListed) for look in request.ranges):
-            return asked, index + 1
-    return asked, len(requests)
+        more = list(dict.fromkeys((*queries, *request.ranges)))
+        if index and len(more) > _RANGES_MAX:
+            return queries, index
+        queries = more
+        if any(isinstance(query, RangeListing) for query in request.ranges):
+            return queries, index + 1
+    return queries, len(requests)
 
 
 def _read_ranges(
     store: Store, cache: Cache, view: View, requests: Sequence[Request]
-) -> tuple[Ranges, list[RangeLook], int] | None:
+) -> tuple[Ranges, list[RangeQuery], int] | None:
     """The ranges for the first requests, what these ask, and their number. None: the head has moved
     on. Raises HistoryIncomplete."""
-    asked, count = _ranges_asked(requests)
+    queries, count = _queries(requests)
     wanted: dict[str, int] = {}
-    changes: dict[tuple[str, int], Changed] = {}
+    changes: dict[tuple[str, int], RangeChange] = {}
     ahead = _valid_ahead(store, view, requests[:count])
-    for look in asked:
-        if not isinstance(look, RangeUnchanged):
-            wanted[look.prefix] = max(wanted.get(look.prefix, 0), listed_for(look))
+    for query in queries:
+        if not isinstance(query, RangeUnchanged):
+            wanted[query.prefix] = max(wanted.get(query.prefix, 0), documents_to_list(query))
         else:
-            found_ahead = ahead.get(look)
-            changes[look.prefix, look.since] = changed_since(store, cache, view, look, found_ahead)
+            change = changed_since(store, cache, view, query, ahead.get(query))
+            changes[query.prefix, query.since] = change
     keys = {key for request in requests[:count] for key in request.keys}
     keys.update(_keys_changed_in(view.tail))
-    listed: dict[str, Listed] = {}
+    listed: dict[str, ListedRange] = {}
     # The deletion of a whole catalog may be of more documents.
-    whole = [look.most for look in asked if isinstance(look, RangeListed) and look.most]
+    whole = [query.most for query in queries if isinstance(query, RangeListing) and query.most]
     room = max(_LISTED_MAX, *whole) + 1 if whole else _LISTED_MAX
     for prefix, needed in wanted.items():
         # Each of these keys may turn out to be a listed document that is gone.
@@ -535,55 +536,57 @@ def _read_ranges(
             return None
         room -= len(found.documents)
         listed[prefix] = found
-    return Ranges(changes, listed), asked, count
+    return Ranges(changes, listed), queries, count
 
 
 def _valid_ahead(
     store: Store, view: View, requests: Sequence[Request]
-) -> dict[RangeUnchanged, Looked]:
+) -> dict[RangeUnchanged, KnownChange]:
     """What was found out ahead, as far as it belongs to the history of ``view``: the database may
     have been put back since."""
-    looked = [each for request in requests for each in request.looked]
+    read_ahead = [each for request in requests for each in request.read_ahead]
     ids: dict[int, str | None] = {commit.revision: commit.id for commit in view.tail}
     ids[view.revision] = view.last
-    for at in {each.at for each in looked if each.at < view.revision} - ids.keys():
+    for at in {each.at for each in read_ahead if each.at < view.revision} - ids.keys():
         ids[at] = store.commit_id(view.catalog, at)
-    return {each.about: each for each in looked if ids.get(each.at) == each.last}
+    return {each.compare: each for each in read_ahead if ids.get(each.at) == each.last}
 
 
 def changed_since(
-    store: Store, cache: Cache, view: View, compare: RangeUnchanged, looked: Looked | None = None
-) -> Changed:
+    store: Store, cache: Cache, view: View, compare: RangeUnchanged, ahead: KnownChange | None
+) -> RangeChange:
     """What is known of a range's changes since the compare's revision, up to the view. That
     revision may be above the view's, because earlier requests of the batch may reach it.
-    ``looked``: what was found out ahead."""
+    ``ahead``: what was found out ahead."""
     prefix, since = compare.prefix, compare.since
     if since > view.revision:
-        return Changed(None)
-    if looked is not None:
-        if looked.found.at is not None or looked.found.floor > since:
-            return looked.found
-        since = looked.through
+        return RangeChange(None)
+    if ahead is not None:
+        if ahead.change.at is not None or ahead.change.floor > since:
+            return ahead.change
+        since = ahead.through
     known, at = cache.changed_under(view.catalog, prefix, since, view.revision)
     if known:
-        return Changed(at)
+        return RangeChange(at)
     for commit in reversed(view.tail):
         if commit.revision > since and any(is_under(c.key, prefix) for c in commit.changes):
-            return Changed(commit.revision)
+            return RangeChange(commit.revision)
     written = view.revision - len(view.tail)
     if since >= written:
-        return Changed(None)
+        return RangeChange(None)
     at = store.range_changed(view.catalog, prefix, since, written)
     # The floor is read last: what was read above it has no gap.
     head = store.heads([view.catalog]).get(view.catalog)
-    return Changed(at, head.floor if head is not None and head.floor > since else 0)
+    return RangeChange(at, head.floor if head is not None and head.floor > since else 0)
 
 
 def _keys_changed_in(commits: Iterable[CommitRecord]) -> set[str]:
     return {change.key for commit in commits for change in commit.changes}
 
 
-def _list_range(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> Listed | None:
+def _list_range(
+    store: Store, meters: Meters, view: View, prefix: str, limit: int
+) -> ListedRange | None:
     """The range's documents as of the view, at most ``limit`` of those stored. None: the head has
     moved on. Raises HistoryIncomplete."""
     found: Scanned[BareDocument] = Scanned(is_whole=False)
@@ -605,7 +608,7 @@ def _list_range(store: Store, meters: Meters, view: View, prefix: str, limit: in
                 after = bare_rebuilt(store, meters, view.catalog, key, view.tail, error)
             if after is not None and after.exists:
                 live[key] = after
-    return Listed(live, is_whole)
+    return ListedRange(live, is_whole)
 
 
 def overlaid(

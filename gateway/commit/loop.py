@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from gateway import memory
 from gateway.commit.claims import ClaimKeeper
 from gateway.commit.handover import HandOver
-from gateway.commit.inputs import LooksAhead, read_views
+from gateway.commit.inputs import ReadAhead, read_views
 from gateway.commit.messages import PeerAnswer
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.series import Callers, Series
@@ -377,7 +377,7 @@ class Round:
             if view is None or view.revision < seen.get(catalog, 0):
                 self._guesses.lost(catalog)
                 if catalog not in guessed:
-                    self._look_again(catalog)
+                    self._read_again(catalog)
                 continue
             batch = self._batches[catalog]
             decisions[catalog] = decide(
@@ -406,12 +406,12 @@ class Round:
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
         return {catalog: head.revision for catalog, head in heads.items()}
 
-    def _look_again(self, catalog: str) -> None:
+    def _read_again(self, catalog: str) -> None:
         """Put the batch back, because there is no view to decide it on: others may have moved the
         head meanwhile, or the cache had no room."""
         batch = self._batches[catalog]
         for pending in batch:
-            pending.looks += 1
+            pending.vain_reads += 1
         self._parts.claims.lost(catalog, max(each.races for each in batch))
         self._end(catalog, batch)
 
@@ -642,7 +642,7 @@ class CommitLoop:
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
         if request.ranges:
-            request = self._looks_ahead().of(request)
+            request = self._read_ahead().fill(request)
         # A request from another worker comes without an account and gets one.
         account = own_account() or CpuAccount(self._request_cpu_s)
         now = self._runtime.monotonic()
@@ -673,11 +673,11 @@ class CommitLoop:
             self._callers,
             principal,
             self._request_cpu_s,
-            self._looks_ahead(),
+            self._read_ahead(),
         )
 
-    def _looks_ahead(self) -> LooksAhead:
-        return LooksAhead(self._parts.store, self._parts.cache, self._runtime)
+    def _read_ahead(self) -> ReadAhead:
+        return ReadAhead(self._parts.store, self._parts.cache, self._runtime)
 
     def _start(self) -> None:
         """Start the leaders at the first request, because by then the server has forked."""

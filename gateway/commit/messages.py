@@ -434,7 +434,7 @@ _GIVEN: Final = {
         lambda patch: patch.to_json(), lambda sent: patching.parse_extended(sent, limits=_LIMITS)
     ),
 }
-_MADE_THERE: Final = frozenset(("keys", "token_keys", "ranges", "looked"))
+_MADE_THERE: Final = frozenset(("keys", "token_keys", "ranges", "read_ahead"))
 _PACKERS: Final = PackerTable(_GIVEN, {Request: _MADE_THERE})
 _FIELDS: Final = {
     **{

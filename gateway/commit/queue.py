@@ -33,10 +33,10 @@ from gateway.state.sharing import Suspects
 
 # A lane that waits for another worker's turn to end checks it when it has probably ended, and then
 # often; the shares are of the average wait. After its own turn, it yields: longer after a long one.
-_TURN_FIRST_LOOK = 0.6
-_TURN_NEXT_LOOK = 0.15
-_TURN_LOOK_S = 0.0006
-_TURN_LOOK_LONGEST_S = 0.01
+_TURN_FIRST_CHECK = 0.6
+_TURN_NEXT_CHECK = 0.15
+_TURN_CHECK_S = 0.0006
+_TURN_CHECK_LONGEST_S = 0.01
 _TURN_YIELD = 0.3
 _TURN_YIELD_S = 0.0015
 _TURN_YIELD_LONGEST_S = 0.02
@@ -91,16 +91,16 @@ class _TurnWaits:
         return min(max(patience_s, _TURN_PATIENCE_SHORTEST_S), _TURN_PATIENCE_LONGEST_S)
 
     @property
-    def first_look_s(self) -> float:
+    def first_check_s(self) -> float:
         """The time until a lane first checks whether another worker's turn has ended."""
-        return self._look_s(_TURN_FIRST_LOOK)
+        return self._check_s(_TURN_FIRST_CHECK)
 
     @property
-    def next_look_s(self) -> float:
-        return self._look_s(_TURN_NEXT_LOOK)
+    def next_check_s(self) -> float:
+        return self._check_s(_TURN_NEXT_CHECK)
 
-    def _look_s(self, share: float) -> float:
-        return min(max(_TURN_LOOK_S, share * self._average_s), _TURN_LOOK_LONGEST_S)
+    def _check_s(self, share: float) -> float:
+        return min(max(_TURN_CHECK_S, share * self._average_s), _TURN_CHECK_LONGEST_S)
 
 
 # The most catalogs, requests and bytes of requests that a leader takes together. A call of the
@@ -109,15 +109,15 @@ class _TurnWaits:
 _CATALOGS_MAX: Final = 256
 _REQUESTS_MAX: Final = 1_024
 _BYTES_MAX: Final = 4 * MIB
-# How often a lane whose head may not move yet is checked, even without ``look_again``: whether its
+# How often a lane whose head may not move yet is checked, even without ``recheck``: whether its
 # next batch is large changes with time, too.
-_LOOK_ANYWAY_S: Final = 0.5
+_CHECK_ANYWAY_S: Final = 0.5
 
 # The most catalogs in each set of hints.
 _HINTS_MAX = 10_000
 # How long after a request's deadline its batch may continue before its outcome is "unknown".
 _GRACE_AFTER_DEADLINE_S: Final = 15.0
-_LOOK_AGAIN_S: Final = 0.5
+_CHECK_AGAIN_S: Final = 0.5
 # Decisions are quick: a batch that takes longer than this is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
 # How long a catalog counts as contended after another worker was seen to write it.
@@ -167,8 +167,8 @@ TRANSITIONS: Final[Mapping[Stage, Mapping[Stage, str]]] = {
 @dataclass(slots=True, eq=False)
 class Pending:
     """A request on its way through the queue. Its ``stage`` changes under the queue's lock, except
-    when it is answered. ``attempts`` counts the races that it lost, ``looks`` the heads that were
-    read for it in vain.
+    when it is answered. ``attempts`` counts the races that it lost, ``vain_reads`` the heads that
+    were read for it in vain.
 
     Several requests may share ``done``, which is set at the answer of each. ``after`` is the
     request before it on the same document, among those that came together. ``queued`` is when it
@@ -185,7 +185,7 @@ class Pending:
     taken: float | None = None
     times: RoundTimes | None = None
     attempts: int = 0
-    looks: int = 0
+    vain_reads: int = 0
     unreachable: bool = False  # its last try failed because the database was out of reach
     stage: Stage = Stage.WAITING
     deciding: float | None = None  # when the decision of its batch began
@@ -199,7 +199,7 @@ class Pending:
     @property
     def races(self) -> int:
         """How often another worker was first, or seemed to be."""
-        return self.attempts + self.looks
+        return self.attempts + self.vain_reads
 
     def enter(self, stage: Stage) -> None:
         if stage not in TRANSITIONS[self.stage]:
@@ -311,7 +311,7 @@ class Lane:
     stage: LaneStage = LaneStage.OPEN
     since: float | None = None
     not_before: float = 0.0
-    look_at: float | None = None  # when a leader checks it next; None: now, or not by time
+    check_at: float | None = None  # when a leader checks it next; None: now, or not by time
     unreachable: bool = False  # its last batch came back because the database was out of reach
     most: int | None = None  # the most requests of its next batch, after a larger one failed
     defects: int = 0  # batches in a row that a defect has ended
@@ -376,7 +376,7 @@ class Queue:
         turn_missed: Callable[[str], object] = lambda _: None,
     ) -> None:
         """``may_move`` gets a catalog, and whether its next batch is large, and returns whether its
-        head may move. If not, ``look_again`` is to be called when it may.
+        head may move. If not, ``recheck`` is to be called when it may.
 
         ``turn_missed`` is called with each catalog that has to wait for another worker's turn.
         """
@@ -435,9 +435,9 @@ class Queue:
         lane.waiting.append(pending)
         if not lane.busy and len(lane.waiting) == 1:
             # A lane in which others wait already will be checked.
-            self._look_now(pending.request.catalog)
+            self._check_now(pending.request.catalog)
         elif not lane.busy and len(lane.waiting) == self._limits.batch_requests_max // 2:
-            self._look_now(pending.request.catalog)  # its batch is large now: see ``_is_large``
+            self._check_now(pending.request.catalog)  # its batch is large now: see ``_is_large``
 
     def until_answered(self, pending: Pending, unless: Callable[[], bool] | None = None) -> bool:
         """Wait for its answer. Return False as soon as ``unless`` is true; it is called at first,
@@ -464,7 +464,7 @@ class Queue:
         """End a request whose time is over: take it out, or wait for its batch."""
         give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
         while not self.leave(pending):
-            until = self._runtime.monotonic() + _LOOK_AGAIN_S
+            until = self._runtime.monotonic() + _CHECK_AGAIN_S
             while pending.outcome is None and self._is_set_by(pending, until):
                 pass
             if pending.outcome is not None:
@@ -555,11 +555,11 @@ class Queue:
         """Wait for the next batch of a suspect, alone, or for a move in doubt to continue."""
         return self._take_or_wait(self._apart, self._next_apart)
 
-    def _take_or_wait(self, line: Line, look: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
+    def _take_or_wait(self, line: Line, take: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
         mine = self._runtime.event()
         while True:
             with self._lock:
-                taken, wait_s = look()
+                taken, wait_s = take()
                 if taken:
                     if wait_s is not None or line.now:
                         line.wake()  # another leader watches the lanes that pause
@@ -578,7 +578,7 @@ class Queue:
             lane = self._lanes[catalog]
             lane.enter(LaneStage.DOUBTING)
             lane.doubt = go_on
-            self._look_later(catalog, self._runtime.monotonic() + pause_s)
+            self._check_later(catalog, self._runtime.monotonic() + pause_s)
 
     def end_batch(
         self,
@@ -616,9 +616,9 @@ class Queue:
                 pause_s = max(pause_s, _yield_s(now - began))
             lane.not_before = now + pause_s if pause_s else 0.0
             if pause_s:
-                self._look_later(catalog, lane.not_before)
+                self._check_later(catalog, lane.not_before)
             elif lane.waiting:
-                self._look_now(catalog)
+                self._check_now(catalog)
             self._drop_if_empty(catalog, lane)
 
     def defects(self, catalog: str) -> int:
@@ -630,12 +630,12 @@ class Queue:
         """The number of writes that wait or are under way, and their bytes."""
         return self._requests, self._bytes
 
-    def look_again(self, catalog: str) -> None:
+    def recheck(self, catalog: str) -> None:
         """Check the catalog's lane, because its head may move now."""
         with self._lock:
             lane = self._lanes.get(catalog)
             if lane is not None and lane.waiting and not lane.busy:
-                self._look_now(catalog)
+                self._check_now(catalog)
 
     def is_contended(self, catalog: str) -> bool:
         """Whether another process has written the catalog lately."""
@@ -648,13 +648,13 @@ class Queue:
             self._contended_until.clear()
         self._contended_until[catalog] = now + _CONTENDED_S
 
-    def _look_now(self, catalog: str) -> None:
+    def _check_now(self, catalog: str) -> None:
         (self._apart if catalog in self.suspects else self._line).add(catalog)
 
-    def _look_later(self, catalog: str, when: float) -> None:
+    def _check_later(self, catalog: str, when: float) -> None:
         lane = self._lanes[catalog]
-        if lane.look_at is None or when < lane.look_at:
-            lane.look_at = when
+        if lane.check_at is None or when < lane.check_at:
+            lane.check_at = when
             is_apart = lane.doubt is not None or catalog in self.suspects
             (self._apart if is_apart else self._line).add(catalog, when)
 
@@ -663,8 +663,8 @@ class Queue:
         while line.later and line.later[0][0] <= now:
             when, catalog = heappop(line.later)
             lane = self._lanes.get(catalog)
-            if lane is not None and lane.look_at == when:
-                lane.look_at = None
+            if lane is not None and lane.check_at == when:
+                lane.check_at = None
                 line.now[catalog] = None
         return line.later[0][0] - now if line.later else None
 
@@ -715,9 +715,9 @@ class Queue:
         elif not lane.waiting:
             self._drop_if_empty(catalog, lane)
         elif not self._may_move(catalog, self._is_large(catalog, lane, now)):
-            self._look_later(catalog, now + _LOOK_ANYWAY_S)
+            self._check_later(catalog, now + _CHECK_ANYWAY_S)
         elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
-            self._look_later(catalog, lane.not_before)
+            self._check_later(catalog, lane.not_before)
         else:
             lane.enter(LaneStage.BUSY)
             return self._batch(lane)
@@ -744,11 +744,11 @@ class Queue:
         if lane.since is None:
             lane.enter(LaneStage.AWAITING)
             lane.since = now
-            lane.not_before = now + self._turn_waits.first_look_s
+            lane.not_before = now + self._turn_waits.first_check_s
             self._turn_missed(catalog)
             return False
         if now - lane.since < self._turn_waits.patience_s:
-            lane.not_before = now + self._turn_waits.next_look_s
+            lane.not_before = now + self._turn_waits.next_check_s
             return False
         lane.since = None
         self._turns.give_up(catalog)

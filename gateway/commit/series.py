@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Final
 
-from gateway.commit.inputs import LooksAhead
+from gateway.commit.inputs import ReadAhead
 from gateway.commit.queue import Pending, Queue
 from gateway.cpu import CpuAccount
 from gateway.decide.request import (
@@ -47,7 +47,7 @@ class Series:
         callers: Callers,
         principal: str,
         request_cpu_s: float,
-        looks_ahead: LooksAhead,
+        read_ahead: ReadAhead,
     ) -> None:
         self.stirred = runtime.event()
         self._queue = queue
@@ -56,7 +56,7 @@ class Series:
         self._callers = callers
         self._principal = principal
         self._request_cpu_s = request_cpu_s
-        self._looks_ahead = looks_ahead
+        self._read_ahead = read_ahead
         self._windows: deque[list[Pending]] = deque()  # under way
         self._last: dict[_Document, Pending] = {}  # by document, the last one under way
         self._queued: deque[Pending] = deque()  # requests that hold room, in their order
@@ -78,7 +78,7 @@ class Series:
             self._windows.append([])
             return True
         now = self._runtime.monotonic()
-        requests = [self._looks_ahead.of(each) if each.ranges else each for each in requests]
+        requests = [self._read_ahead.fill(each) if each.ranges else each for each in requests]
         with self._callers.turn(self._principal, waits=not self._windows) as has_turn:
             if not has_turn:
                 return False

@@ -43,7 +43,7 @@ class CatalogTag:
 
 Tag = str | Composite | CatalogTag
 Tags = frozenset[Tag]
-Look = Callable[[str], DocumentRecord | None]
+Find = Callable[[str], DocumentRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +78,20 @@ class Preconditions:
             return "NO_CONDITIONS"
         return Preconditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
-    def check(self, key: str, look: Look, revision: int) -> None:
+    def check(self, key: str, find: Find, revision: int) -> None:
         """Raise ConditionFailed if a *write* under these conditions must be refused.
 
-        ``look`` returns documents and tombstones of the catalog, which is at ``revision``.
+        ``find`` returns documents and tombstones of the catalog, which is at ``revision``.
         """
-        self.check_unchanged(key, look, revision)
-        self.check_none_match(key, look, revision)
+        self.check_unchanged(key, find, revision)
+        self.check_none_match(key, find, revision)
 
-    def check_unchanged(self, key: str, look: Look, revision: int) -> None:
+    def check_unchanged(self, key: str, find: Find, revision: int) -> None:
         """The first half of ``check``: If-Match, or else If-Unmodified-Since."""
-        document = look(key)
+        document = find(key)
         if self.if_match is not None:
-            if not _matches(self.if_match, living(document), look, revision):
-                raise ConditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
+            if not _matches(self.if_match, living(document), find, revision):
+                raise ConditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, find))
         elif document is not None and self._modified_since(document):
             # A tombstone's time counts: its deletion is a change that the client hasn't seen.
             live = living(document)
@@ -104,11 +104,11 @@ class Preconditions:
                 )
             )
 
-    def check_none_match(self, key: str, look: Look, revision: int) -> None:
+    def check_none_match(self, key: str, find: Find, revision: int) -> None:
         """The other half of ``check``."""
         tags = self.if_none_match
-        if tags is not None and _matches(tags, living(look(key)), look, revision):
-            raise ConditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
+        if tags is not None and _matches(tags, living(find(key)), find, revision):
+            raise ConditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, find))
 
     def pinned(self, key: str, document: DocumentRecord | None) -> Preconditions:
         """Conditions that are true only while these are and ``document`` is the live one of
@@ -145,9 +145,9 @@ class Preconditions:
 NO_CONDITIONS: Final = Preconditions()
 
 
-def _conflict(required: Required, tags: Tags, key: str, look: Look) -> StateConflict:
-    live = living(look(key))
-    stale = _stale_of(tags, look) if required is Required.IF_MATCH else []
+def _conflict(required: Required, tags: Tags, key: str, find: Find) -> StateConflict:
+    live = living(find(key))
+    stale = _stale_of(tags, find) if required is Required.IF_MATCH else []
     if stale:
         key, live = stale[0].key, stale[0].document
     about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags)
@@ -185,13 +185,13 @@ def _revisions(tags: Iterable[Tag]) -> Iterator[int]:
                 yield revision
 
 
-def _matches(tags: Tags, live: DocumentRecord | None, look: Look, revision: int) -> bool:
+def _matches(tags: Tags, live: DocumentRecord | None, find: Find, revision: int) -> bool:
     if live is not None and (ANY in tags or live.token in tags):
         return True
     return any(
         tag.revision == revision
         if isinstance(tag, CatalogTag)
-        else isinstance(tag, Composite) and _unchanged(tag, look)
+        else isinstance(tag, Composite) and _unchanged(tag, find)
         for tag in tags
     )
 
@@ -206,21 +206,21 @@ def _pinned_tags(tags: Tags, key: str, token: str | None) -> Iterator[Tag]:
             yield tag
 
 
-def _unchanged(composite: Composite, look: Look) -> bool:
-    return not any(True for _ in _changed(composite, look))
+def _unchanged(composite: Composite, find: Find) -> bool:
+    return not any(True for _ in _changed(composite, find))
 
 
-def _changed(composite: Composite, look: Look) -> Iterator[Stale]:
+def _changed(composite: Composite, find: Find) -> Iterator[Stale]:
     for key, token in composite.tokens:
-        live = living(look(key))
+        live = living(find(key))
         if (live.token if live else None) != token:
             yield Stale(key, token, live)
 
 
-def _stale_of(tags: Tags, look: Look) -> list[Stale]:
+def _stale_of(tags: Tags, find: Find) -> list[Stale]:
     """The documents that differ from the tag, if it is the only one and a composite; else none."""
     (tag, *more) = tags
-    return list(_changed(tag, look)) if isinstance(tag, Composite) and not more else []
+    return list(_changed(tag, find)) if isinstance(tag, Composite) and not more else []
 
 
 def _since(stale: Stale) -> int | None:

@@ -27,13 +27,13 @@ from gateway.decide.compares import (
     compared_keys,
     why_changed,
 )
-from gateway.decide.conditions import NO_CONDITIONS, Look
+from gateway.decide.conditions import NO_CONDITIONS, Find
 from gateway.decide.edits import ApplyPatch, Edit, Get, KeyEdit, Touch, inner, kind_of
 from gateway.decide.ranges import RangeEdit, RangeUnchanged, range_text
 from gateway.decide.rebase import require_rebased
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import ConditionFailed, ConditionRequired, DocumentForbidden, OvertakenLook
+from gateway.errors import ConditionFailed, ConditionRequired, DocumentForbidden, OvertakenRead
 from gateway.model import SETTINGS_KEY, DocumentRecord, living, token_revision
 from patching import Json
 from patching.extended import is_conditional
@@ -63,20 +63,20 @@ def require_guards(
     return _checked_conditions(request, state, settings.lists)
 
 
-def refuse_forbidden(request: Request, look: Look) -> None:
+def refuse_forbidden(request: Request, find: Find) -> None:
     """Raise DocumentForbidden as far as the acls forbid the request before its edits are done.
 
     This concerns all documents that it reads, and those that it edits unless that depends on
     compares. Acls that edits change are checked when later edits are performed.
     """
-    for key in _looked_at(request):
-        document = look(key)
+    for key in _keys_read(request):
+        document = find(key)
         if document is not None and document.attributes is not None:
             require_readable(request.by, request.catalog, key, document.attributes)
     if request.compare:
         return
     for index, each in enumerate(request.edits):
-        document = look(each.key)
+        document = find(each.key)
         if each.when or document is None or document.attributes is None or _is_shown(each.edit):
             continue
         try:
@@ -86,7 +86,7 @@ def refuse_forbidden(request: Request, look: Look) -> None:
             raise
 
 
-def _looked_at(request: Request) -> Iterator[str]:
+def _keys_read(request: Request) -> Iterator[str]:
     """The keys of the documents that the request's guards are about, but not its edits."""
     if request.compare:
         yield from compared_keys(request.compare)
@@ -158,9 +158,9 @@ def _require_unovertaken(request: Request, revision: int, *, deleted: bool) -> N
     which overtakes its deletion, too.
     """
     if request.as_of is not None and request.as_of != revision:
-        raise OvertakenLook(request.as_of, revision)
+        raise OvertakenRead(request.as_of, revision)
     if request.deletes_catalog and (deleted or not revision):
-        raise OvertakenLook(None, revision)
+        raise OvertakenRead(None, revision)
     if request.refusal is not None:
         raise request.refusal
 

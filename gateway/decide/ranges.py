@@ -102,7 +102,7 @@ RangeEdit = RangeDeletion | RangeReplacement
 
 
 @dataclass(frozen=True, slots=True)
-class RangeListed:
+class RangeListing:
     """Asks for all documents of a range, if there are no more than ``most``; None:
     DOCUMENTS_MAX."""
 
@@ -110,28 +110,30 @@ class RangeListed:
     most: int | None = None
 
 
-RangeLook = RangeCompare | RangeListed
+RangeQuery = RangeCompare | RangeListing
 
 
-def listed_for(look: RangeLook) -> int:
+def documents_to_list(query: RangeQuery) -> int:
     """How many documents of the range have to be listed, if there are that many."""
-    match look:
+    match query:
         case RangeUnchanged():
             return 0
         case RangeAbsent():
             return 1
-        case RangeListed():
-            return (look.most or DOCUMENTS_MAX) + 1
-    return look.number + 1
+        case RangeListing():
+            return (query.most or DOCUMENTS_MAX) + 1
+    return query.number + 1
 
 
-def looks_of(compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]) -> tuple[RangeLook, ...]:
+def queries_of(
+    compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]
+) -> tuple[RangeQuery, ...]:
     """What has to be known of ranges. If some are edited, all documents of the others are listed,
     too, so that those that the edits leave can be counted."""
     edited = tuple(
-        RangeListed(each.prefix, each.most)
+        RangeListing(each.prefix, each.most)
         if isinstance(each, RangeDeletion)
-        else RangeListed(each.prefix)
+        else RangeListing(each.prefix)
         for each in edits
     )
     if not edited:
@@ -139,13 +141,13 @@ def looks_of(compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]) -> tu
     return (
         *edited,
         *(
-            each if isinstance(each, RangeUnchanged) else RangeListed(each.prefix)
+            each if isinstance(each, RangeUnchanged) else RangeListing(each.prefix)
             for each in compares
         ),
     )
 
 
-class Changed(NamedTuple):
+class RangeChange(NamedTuple):
     """Whether a range has changed since a revision: ``at`` is one that changed it, None if no
     change is known. Changes up to ``floor`` may not be known."""
 
@@ -153,18 +155,18 @@ class Changed(NamedTuple):
     floor: int = 0
 
 
-class Looked(NamedTuple):
-    """What was ``found`` about ``about`` before its request was queued, in the commits up to
-    revision ``through``, in the history whose commit at revision ``at`` was ``last``."""
+class KnownChange(NamedTuple):
+    """The ``change`` that was found for ``compare`` before its request was queued, in the commits
+    up to revision ``through``, in the history whose commit at revision ``at`` was ``last``."""
 
-    about: RangeUnchanged
-    found: Changed
+    compare: RangeUnchanged
+    change: RangeChange
     through: int
     at: int
     last: str
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedRange(msgspec.Struct, frozen=True):
     """The live documents of a range, by key. ``is_whole`` False: there may be more of them."""
 
     documents: Mapping[str, BareDocument]
@@ -175,8 +177,8 @@ class Ranges(msgspec.Struct, frozen=True):
     """What a view knows of ranges, at its revision: their changes, by prefix and revision, and
     their documents, by prefix."""
 
-    changes: Mapping[tuple[str, int], Changed] = msgspec.field(default_factory=dict)
-    listed: Mapping[str, Listed] = msgspec.field(default_factory=dict)
+    changes: Mapping[tuple[str, int], RangeChange] = msgspec.field(default_factory=dict)
+    listed: Mapping[str, ListedRange] = msgspec.field(default_factory=dict)
 
 
 NO_RANGES: Final = Ranges()
@@ -254,7 +256,7 @@ class RangeState:
         listed = self._ranges.listed[prefix]
         return listed.is_whole and all(key in keys for key in self._live(listed, prefix))
 
-    def _live(self, listed: Listed, prefix: str) -> Iterable[str]:
+    def _live(self, listed: ListedRange, prefix: str) -> Iterable[str]:
         gone = {key for key, document in self._documents.items() if not document.exists}
         yield from (key for key in listed.documents if key not in gone)
         for key, document in self._documents.items():

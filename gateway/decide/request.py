@@ -30,12 +30,12 @@ from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import EDIT_KINDS, KeyEdit, MoveKey, kind_of
 from gateway.decide.ranges import (
     NO_RANGES,
-    Looked,
+    KnownChange,
     RangeEdit,
-    RangeLook,
+    RangeQuery,
     RangeReplacement,
     Ranges,
-    looks_of,
+    queries_of,
 )
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import AboveLimit, CommitError, code_of, untraced
@@ -141,8 +141,8 @@ class Request(msgspec.Struct, frozen=True):
     follow from the other fields.
 
     ``lists_checked``: if the request declares lists, the revision at which no document broke them;
-    None: that wasn't checked. Without ``checks_lists``, it needn't be checked. ``looked``: what was
-    found out about its ranges ahead.
+    None: that wasn't checked. Without ``checks_lists``, it needn't be checked. ``read_ahead``: what
+    was found out about its ranges ahead.
 
     ``by`` is the principal, and ``author`` whom the commit names. ``once``: the idempotency key
     decides once, whatever the outcome; without it, a refusal isn't remembered. ``fence``: the
@@ -180,8 +180,8 @@ class Request(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     keys: frozenset[str] = _NO_KEYS
     token_keys: frozenset[str] = _NO_KEYS
-    ranges: tuple[RangeLook, ...] = ()
-    looked: tuple[Looked, ...] = ()
+    ranges: tuple[RangeQuery, ...] = ()
+    read_ahead: tuple[KnownChange, ...] = ()
 
     def __post_init__(self) -> None:
         keys = self._keys()
@@ -213,7 +213,7 @@ class Request(msgspec.Struct, frozen=True):
         edits, compares = self._branches(), self._compares()
         in_ranges = (each.edit for each in edits if isinstance(each.edit, RangeEdit))
         compared = (*self.conditions.unchanged_under, *compared_ranges(compares))
-        force_setattr(self, "ranges", looks_of(compared, in_ranges))
+        force_setattr(self, "ranges", queries_of(compared, in_ranges))
         moved_to = (each.edit.to for each in edits if isinstance(each.edit, MoveKey))
         return reduce(
             frozenset.union,

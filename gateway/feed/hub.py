@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
 
 # How often the heads are read.
-_LOOK_EVERY_S = 1.0
+_HEADS_EVERY_S = 1.0
 # When a head is read again whose commits aren't written out: its writer is busy, or has died.
-_LOOK_AGAIN_S = 0.15
+_HEADS_AGAIN_S = 0.15
 # The pause after a read that failed.
 _RETRY_S = 0.5
 # How often a read must find nothing, though all is written out, to mean that the log was edited by
@@ -90,7 +90,7 @@ class Hub:
         self._runs = 0  # counts the starts, so that threads of an earlier start end
         self._is_running = False
         self._is_stopping = False
-        self._look_due = 0.0
+        self._heads_due = 0.0
         self._retry_due = 0.0
         self._wake = runtime.event()
         self._suspects = Suspects(runtime, "following")
@@ -167,7 +167,7 @@ class Hub:
         self._is_running = True
         self._runs += 1
         run = self._runs
-        self._look_due = self.runtime.monotonic() + _LOOK_EVERY_S
+        self._heads_due = self.runtime.monotonic() + _HEADS_EVERY_S
         listener = SignalListener(
             self._store, self.runtime, self.hear, lambda: self._is_current(run)
         )
@@ -181,7 +181,7 @@ class Hub:
         """Note new commits: the newest revision by catalog; {}: any catalog may have some."""
         with self.lock:
             if not revisions:
-                self._look_due = self.runtime.monotonic()
+                self._heads_due = self.runtime.monotonic()
             for catalog, revision in revisions.items():
                 channel = self._channels.get(catalog)
                 if channel is not None and revision > channel.position:
@@ -201,7 +201,7 @@ class Hub:
         with self.lock:
             pending = self._pending - self._suspects_followed()
             dues = [self._channels[catalog].due for catalog in pending]
-        due = max(min([self._look_due, *dues]), self._retry_due)
+        due = max(min([self._heads_due, *dues]), self._retry_due)
         return max(0.0, due - self.runtime.monotonic())
 
     def step(self) -> None:
@@ -212,18 +212,18 @@ class Hub:
         if now < self._retry_due:
             return
         try:
-            if now >= self._look_due:
-                self.look_at_heads(now)
+            if now >= self._heads_due:
+                self.read_heads(now)
             self._read(now)
         except StoreUnreachable as error:
             _log.info("watched catalogs can't be read: %s", error)
             self._retry_due = now + _RETRY_S
-            self._look_due = now
+            self._heads_due = now
         except Exception:  # noqa: BLE001 - a defect must not silence all watchers for good
             _log.exception("watched catalogs can't be read")
-            self._retry_due = now + _LOOK_EVERY_S
+            self._retry_due = now + _HEADS_EVERY_S
 
-    def look_at_heads(self, now: float) -> None:
+    def read_heads(self, now: float) -> None:
         """Find the channels that are behind their heads, and drop those without watchers."""
         with self.lock:
             self._give_up(now)
@@ -238,7 +238,7 @@ class Hub:
         heads = self._read_together(channels, self._store.heads, now)
         released: list[Waiting] = []
         with self.lock:
-            self._look_due = now + _LOOK_EVERY_S
+            self._heads_due = now + _HEADS_EVERY_S
             for catalog, (channel, position, last) in channels.items():
                 if heads is None or self._channels.get(catalog) is not channel:
                     continue
@@ -330,7 +330,7 @@ class Hub:
                     return
             pause_s = min(dues) - self.runtime.monotonic()
             if pause_s > 0:
-                self._wake_apart.wait(min(pause_s, _LOOK_EVERY_S))
+                self._wake_apart.wait(min(pause_s, _HEADS_EVERY_S))
                 self._wake_apart.clear()
             self.step_apart()
 
@@ -362,7 +362,7 @@ class Hub:
         else:
             with self.lock:
                 if catalog in self._suspects:
-                    channel.due = max(channel.due, now + _LOOK_EVERY_S)
+                    channel.due = max(channel.due, now + _HEADS_EVERY_S)
                 elif catalog in self._channels:
                     self._pending.add(catalog)  # from now on, it is read with the others
         self._wake.set()
@@ -377,7 +377,7 @@ class Hub:
                 channel.fault = error.detail
                 released = self._end(channel)
             elif channel is not None:
-                channel.due = now + _LOOK_EVERY_S
+                channel.due = now + _HEADS_EVERY_S
         _wake(released)
         if isinstance(error, StoreUnreachable):
             _log.info("the feed of %r waits: %s", catalog, error, extra=about)
@@ -448,14 +448,14 @@ class Hub:
         with self.lock:
             self._pending.discard(catalog)
             if channel is not None and channel.known_head > channel.position:
-                self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
+                self._heads_due = min(self._heads_due, now + _HEADS_AGAIN_S)
 
     def _pause_before(self, channel: Channel, now: float) -> None:
         """Put the next read off: everything is written out, and again the log has no next commit.
         If that has happened _HOLE times, end the channel."""
         released: Collection[Waiting] = ()
         with self.lock:
-            channel.due = now + _LOOK_AGAIN_S
+            channel.due = now + _HEADS_AGAIN_S
             is_there = self._channels.get(channel.catalog) is channel
             if channel.finished >= _HOLE and channel.finished_at == channel.position and is_there:
                 _log.error(

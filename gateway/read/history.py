@@ -180,19 +180,19 @@ class HistoryReads:
         def page(after: int, through: int) -> _Page[_Item]:
             return [*map_commits(listed(after, through, limit, self._page_bytes_max), encode)]
 
-        looked_at = head.revision if which.author is None else _AUTHORED_MAX
+        examined = head.revision if which.author is None else _AUTHORED_MAX
         # Once for the commits as they are stored, once for what ``encode`` makes of them.
         with memory.account().holding(2 * memory.REPLY_BYTES):
             if which.newest_first:
                 after = max(after, head.floor)
-                encoded, more = self._descending(page, listed, after, through, looked_at)
+                encoded, more = self._descending(page, listed, after, through, examined)
                 floor = self._floor(catalog)
                 retained = [each for each in encoded if each[0] > floor]
                 if len(retained) < len(encoded):  # compaction passed some: the page ends there
                     encoded, more = retained, None
                 span = (max(after, floor) if more is None else more - 1, through)
             else:
-                encoded, more = self._ascending(page, listed, after, through, looked_at)
+                encoded, more = self._ascending(page, listed, after, through, examined)
                 self._require_retained(catalog, after)
                 span = (after, through if more is None else more)
         if key is None and which.author is None:
@@ -231,10 +231,10 @@ class HistoryReads:
         listed: _Listed,
         after: int,
         through: int,
-        looked_at: int,
+        examined: int,
     ) -> tuple[_Page[_Item], int | None]:
         """A page, and the revision after which the next one begins; None: there is none."""
-        end = min(through, after + looked_at)
+        end = min(through, after + examined)
         encoded = page(after, end)
         last = encoded[-1][0] if encoded else end
         if last < end and listed(last, end, 1, 1):
@@ -247,9 +247,9 @@ class HistoryReads:
         listed: _Listed,
         after: int,
         through: int,
-        looked_at: int,
+        examined: int,
     ) -> tuple[_Page[_Item], int | None]:
-        end = max(after, through - looked_at)
+        end = max(after, through - examined)
         encoded = page(end, through)
         last = encoded[-1][0] if encoded else end + 1
         if last - 1 > end and listed(end, last - 1, 1, 1):

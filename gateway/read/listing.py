@@ -53,7 +53,7 @@ _BESIDE_BYTES = MIB
 # How often a read begins again because compaction has passed its head.
 _OVERTAKEN_MAX = 20
 # The most records that one call scans while none of them is visible.
-_LOOKED_AT_MAX = 1_000
+_EXAMINED_MAX = 1_000
 # The most heads of catalogs that one call reads for a principal that may not read all of them.
 _HEADS_AT_ONCE = 1_000
 # How long the pin of an export lasts, and after how many seconds it is renewed.
@@ -463,7 +463,7 @@ def growing(limit: int) -> Iterator[int]:
     be a million calls."""
     while True:
         yield limit
-        limit = max(limit, min(2 * limit, _LOOKED_AT_MAX))
+        limit = max(limit, min(2 * limit, _EXAMINED_MAX))
 
 
 class _Hold:

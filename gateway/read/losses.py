@@ -25,7 +25,7 @@ from patching.owners import Set, tokens_of
 from patching.pointers import Tokens, is_within
 
 # How many commits a page reads, and how many of them at a time.
-_LOOKED_AT_MAX: Final = 2_000
+_EXAMINED_MAX: Final = 2_000
 _PAGE: Final = 250
 
 
@@ -94,7 +94,7 @@ class LossReads:
         over."""
         with as_unavailable():
             found, last = _Found(), None
-            before, looked_at, head = query.before, 0, 0
+            before, examined, head = query.before, 0, 0
             while True:
                 page = self._history.encoded_commits(
                     query.catalog,
@@ -113,9 +113,9 @@ class LossReads:
                             return LossPage(found.losses, head, before, last.key if same else "")
                         self._add(found, query, loss)
                         last = loss
-                looked_at += _PAGE
+                examined += _PAGE
                 before = page.next_after
-                if before is None or looked_at >= _LOOKED_AT_MAX:
+                if before is None or examined >= _EXAMINED_MAX:
                     return LossPage(found.losses, head, before)
 
     def _add(self, found: _Found, query: LossQuery, loss: Loss) -> None:

@@ -50,7 +50,7 @@ OPEN_FAILURES: Final = 5
 _PAUSE_S: Final = 1.0
 _PAUSE_S_MAX: Final = 600.0
 # How often a worker without a subscription looks for one.
-_QUIET_LOOK_S: Final = 5.0
+_QUIET_POLL_S: Final = 5.0
 # How long a runner waits at a time, and how long after an error of the gateway.
 _IDLE_S: Final = 1.0
 _RETRY_S: Final = 1.0
@@ -126,7 +126,7 @@ class Relay:
             runner.stop()
         self._wake.set()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Look for changed subscriptions at once."""
         self._wake.set()
 
@@ -146,15 +146,15 @@ class Relay:
 
     def _run(self) -> None:
         runtime = self._parts.runtime
-        runtime.sleep(self._parts.limits.look_s * runtime.jitter())
+        runtime.sleep(self._parts.limits.poll_s * runtime.jitter())
         while not self._is_stopping:
             try:
                 self.step()
             except StoreUnreachable as error:
                 _log.info("subscriptions can't be read: %s", error)
             limits = self._parts.limits
-            look_s = limits.look_s if self._runners else _QUIET_LOOK_S
-            self._wake.wait(min(look_s, limits.claim_s / 6))
+            poll_s = limits.poll_s if self._runners else _QUIET_POLL_S
+            self._wake.wait(min(poll_s, limits.claim_s / 6))
             self._wake.clear()
         for runner in tuple(self._runners.values()):
             with suppress(StoreUnreachable):
@@ -185,9 +185,9 @@ class Relay:
                 runner = self._runners[named] = Runner(self._parts, self, record)
                 self._parts.runtime.spawn(runner.run, f"relay {named}")
             runner.meet(record)
-        self._look_at_catalogs(now)
+        self._read_catalogs(now)
 
-    def _look_at_catalogs(self, now: float) -> None:
+    def _read_catalogs(self, now: float) -> None:
         records = [runner.record for runner in self._runners.values()]
         if now - self._pinned_at >= PIN_S / 5:
             self._pinned_at = now

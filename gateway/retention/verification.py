@@ -64,7 +64,7 @@ _PIN_RENEW_S = 60
 _LAST = 2**63 - 1
 _FROM_ONE_MOMENT = "repair it, or restore the three collections from one moment"
 
-Looked = Callable[[int], None]
+Progress = Callable[[int], None]
 _Found = Iterator[tuple[str | None, str]]
 # A second implementation of RFC 6902: from a state and a patch to the next state, or ValueError.
 Second: TypeAlias = "Callable[[Json | Absent, Json], Json | Absent]"
@@ -117,16 +117,16 @@ class Verification:
             yield from names
             after = names[-1]
 
-    def verify(self, catalog: str, looked: Looked = _nobody) -> Iterator[Finding]:
+    def verify(self, catalog: str, progress: Progress = _nobody) -> Iterator[Finding]:
         """The findings about the catalog, one by one. Raises CatalogNotFound.
 
-        ``looked`` is called with the number of further verified commits and documents."""
+        ``progress`` is called with the number of further verified commits and documents."""
         with as_unavailable():
-            for key, detail in self._found(catalog, looked):
+            for key, detail in self._found(catalog, progress):
                 self.tally.findings += 1
                 yield Finding(catalog, key, detail)
 
-    def _found(self, catalog: str, looked: Looked) -> _Found:
+    def _found(self, catalog: str, progress: Progress) -> _Found:
         try:
             hold = HeldHead(self._store, self._runtime, catalog)
         except CatalogNotFound:
@@ -144,7 +144,7 @@ class Verification:
                 yield None, f"{unreadable}; {_FROM_ONE_MOMENT}"
             # Settled after the head was read, so everything up to it is written out.
             self._settler.settle(catalog)
-            yield from _Verifying(self._store, hold, self.tally, looked, self.second).findings()
+            yield from _Verifying(self._store, hold, self.tally, progress, self.second).findings()
         except ForeignRecord as error:
             yield error.key, f"{error.detail}; what comes behind it wasn't looked at"
         except (HistoryIncomplete, WrongBase) as error:
@@ -308,13 +308,13 @@ class _Verifying:
     """Verifies one catalog up to the revision of the head that is held."""
 
     def __init__(
-        self, store: Store, hold: HeldHead, tally: Tally, looked: Looked, second: Second | None
+        self, store: Store, hold: HeldHead, tally: Tally, progress: Progress, second: Second | None
     ) -> None:
         self._store = store
         self._second = second
         self._hold = hold
         self._tally = tally
-        self._looked = looked
+        self._progress = progress
         self._head: Head = hold.head
         self._catalog = hold.head.catalog
 
@@ -332,7 +332,7 @@ class _Verifying:
         for commits in self._pages(0, self._head.revision, None):
             for commit in commits:
                 self._tally.commits += 1
-                self._looked(1)
+                self._progress(1)
                 if (fault := chain.fault_before(commit)) is not None:
                     yield None, fault
                 if commit.time_us <= time_us:
@@ -421,7 +421,7 @@ class _Verifying:
     def _count(self, documents: int, tally: Tally) -> None:
         self._tally.documents += documents
         self._tally.patches += tally.patches
-        self._looked(documents)
+        self._progress(documents)
 
     def _replayed(
         self, documents: Sequence[DocumentRecord], tally: Tally, digests: _Digests | None

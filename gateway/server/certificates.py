@@ -56,14 +56,14 @@ class CertificateFiles:
     def context(self) -> ssl.SSLContext:
         """A context of the present files. Raises OSError and ValueError."""
         # Stamped first, so that a file that is renewed meanwhile is noticed the next time.
-        stamp = self._look()
+        stamp = self._read_stamp()
         made = self._make(self._config)
         self._stamp = self._seen = stamp
         return made
 
     def renewed(self) -> ssl.SSLContext | None:
         """A new context if the files have changed since; else None. Blocks while it stats them."""
-        stamp = self._look()
+        stamp = self._read_stamp()
         if stamp != self._seen:  # they may still be being written
             self._seen, self._is_said = stamp, False
             return None
@@ -84,7 +84,7 @@ class CertificateFiles:
         config = self._config
         return [Path(each) for each in (config.certfile, config.keyfile, config.ca_certs) if each]
 
-    def _look(self) -> _Stamp:
+    def _read_stamp(self) -> _Stamp:
         return tuple(map(_stamp, self._files()))
 
 

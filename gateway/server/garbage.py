@@ -31,7 +31,7 @@ from gateway.memory import trees
 _YOUNG: Final = (10_000, 9)
 _NEVER: Final = 1_000_000_000
 # How many collections of young objects, or trees that were left alone, make a full one worthwhile.
-_LOOKS: Final = 30
+_DUE: Final = 30
 # How much requests may hold, and the process may have grown by, for a full collection.
 _LITTLE_BYTES: Final = 8 * MIB
 _GROWN_BYTES: Final = 128 * MIB
@@ -73,10 +73,10 @@ class Garbage:
         gc.set_threshold(*_YOUNG, _NEVER)
         trees.are_left_alone = True
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Collect all garbage if it is time. Called about every second."""
-        looks = gc.get_count()[2] + trees.parsed - self._trees
-        if looks < _LOOKS or not self._may_collect():
+        due = gc.get_count()[2] + trees.parsed - self._trees
+        if due < _DUE or not self._may_collect():
             return
         if self._are_too_many():
             self._collected_at = self._monotonic()

@@ -218,7 +218,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             server.start()
         while self.alive:
             self.notify()
-            self._garbage.look()
+            self._garbage.check()
             if files is not None and (renewed := files.renewed()) is not None:
                 _use_context(servers, renewed)
             self._end_overdue()

@@ -227,7 +227,7 @@ _LOOK_S: Final = 0.01
 # How long a worker is left alone after a failed try to connect to it.
 _AGAIN_S: Final = 1.0
 # How old the list of workers may be.
-_LOOK_AT_WORKERS_S: Final = 0.5
+_WORKERS_EVERY_S: Final = 0.5
 _CHALLENGE_BYTES: Final = 32
 _PROOF_BYTES: Final = hashlib.sha256().digest_size
 
@@ -259,7 +259,7 @@ class Neighbours:
         self._secret = secret
         self._there = others
         self._there_now: Collection[int] = ()
-        self._look_at = 0.0
+        self._workers_due = 0.0
         digest = hashlib.sha256(group.encode()).hexdigest()[:16]
         self._prefix = f"\0metadata-gateway-{os.getuid()}-{digest}-"
         self._lock = threading.Lock()
@@ -285,8 +285,8 @@ class Neighbours:
         """The workers that answer, as far as is known."""
         now = time.monotonic()
         with self._lock:
-            if now >= self._look_at:
-                self._there_now, self._look_at = self._there(), now + _LOOK_AT_WORKERS_S
+            if now >= self._workers_due:
+                self._there_now, self._workers_due = self._there(), now + _WORKERS_EVERY_S
                 for gone in self._peers.keys() - set(self._there_now):
                     peer = self._peers[gone]
                     if not peer.connecting and (peer.link is None or not peer.link.is_open):

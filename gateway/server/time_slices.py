@@ -71,8 +71,8 @@ class TimeSlices:
         self._beginning: deque[Waiter[None]] = deque()
         self._is_for_beginners = False
         self._thread = get_ident()
-        self._next_look = _NextLook(self._let_go_on)
-        self._look = 0  # the number of the last look at the sockets that was noticed
+        self._next_poll = _NextPoll(self._let_go_on)
+        self._poll = 0  # the number of the last look at the sockets that was noticed
         self._used_s = 0.0  # the main thread's processor time at the last tick
         self._slice_from_s = 0.0  # its processor time when this slice began
         self._is_logged = False  # whether this slice was logged as too long
@@ -99,7 +99,7 @@ class TimeSlices:
         if self._is_in_line:  # the signal interrupts ``_give_turn``
             return
         used_s = time.thread_time()
-        self._see_look(self._used_s)
+        self._note_poll(self._used_s)
         spent_s, self._used_s = used_s - self._used_s, used_s
         slice_s = used_s - self._slice_from_s
         cpu.slices.is_over = slice_s >= SLICE_S
@@ -119,15 +119,15 @@ class TimeSlices:
         """If the slice is still over, wait until others have run."""
         if get_ident() != self._thread or gevent.getcurrent() is self._hub:
             return
-        self._see_look(time.thread_time())
+        self._note_poll(time.thread_time())
         if cpu.slices.is_over:
             self._give_turn(self._beginning)
 
-    def _see_look(self, used_s: float) -> None:
+    def _note_poll(self, used_s: float) -> None:
         """Begin a slice at ``used_s`` if there was a look since the last call."""
-        look = self._hub.loop.iteration
-        if look != self._look:
-            self._look, self._slice_from_s, self._is_logged = look, used_s, False
+        poll = self._hub.loop.iteration
+        if poll != self._poll:
+            self._poll, self._slice_from_s, self._is_logged = poll, used_s, False
             cpu.slices.is_over = False
 
     def _give_turn(self, line: deque[Waiter[None]]) -> None:
@@ -136,14 +136,14 @@ class TimeSlices:
         waiter: Waiter[None] = Waiter()
         self._is_in_line = True
         line.append(waiter)
-        self._next_look.call_back()
+        self._next_poll.call_back()
         self._is_in_line = False
         waiter.get()
         # What others computed meanwhile isn't charged to this request.
         self._used_s = time.thread_time()
 
     def _let_go_on(self) -> None:
-        self._see_look(time.thread_time())
+        self._note_poll(time.thread_time())
         both = self._waiting and self._beginning
         self._is_for_beginners = not self._is_for_beginners if both else not self._waiting
         line = self._beginning if self._is_for_beginners else self._waiting
@@ -151,10 +151,10 @@ class TimeSlices:
         while line and time.thread_time() - self._slice_from_s < SLICE_S:
             line.popleft().switch(None)
         if self._waiting or self._beginning:
-            self._next_look.call_back()
+            self._next_poll.call_back()
 
 
-class _NextLook:
+class _NextPoll:
     """Calls ``then`` once after the hub's next look at the sockets, however often that is asked for
     before."""
 
@@ -166,9 +166,9 @@ class _NextLook:
         if self._timer is None:
             # A timer of 0 s fires after the next look.
             self._timer = gevent.get_hub().loop.timer(0)
-            self._timer.start(self._looked)
+            self._timer.start(self._polled)
 
-    def _looked(self) -> None:
+    def _polled(self) -> None:
         self._timer.close()
         self._timer = None
         self._then()
@@ -248,20 +248,20 @@ class Turnstile:
     def __init__(self, is_full: Callable[[], bool]) -> None:
         self._urgent = _Gate(lambda: _URGENT_AT_A_TIME, is_bounded_by_time=False)
         self._others = _Gate(lambda: _AT_A_TIME_IF_FULL if is_full() else _AT_A_TIME)
-        self._next_look = _NextLook(self._let_pass)
+        self._next_poll = _NextPoll(self._let_pass)
 
     def go_through(self, *, urgent: bool = False) -> None:
         """Wait until the earlier requests have passed; urgent ones wait only for urgent ones."""
         gate = self._urgent if urgent else self._others
         waiter = gate.enter()
-        self._next_look.call_back()
+        self._next_poll.call_back()
         if waiter is not None:
             waiter.get()
 
     def _let_pass(self) -> None:
         for gate in (self._urgent, self._others):
             if gate.let_pass():
-                self._next_look.call_back()
+                self._next_poll.call_back()
 
 
 class _Gate:

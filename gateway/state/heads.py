@@ -26,7 +26,7 @@ from gateway.state.write_out import Patience, Tail, WentBack, write_out
 from gateway.store.contract import Store
 
 _HINTS_MAX = 10_000
-_LOOK_AGAIN_S = 0.002
+_CHECK_AGAIN_S = 0.002
 
 
 class ObservedHead(NamedTuple):
@@ -214,7 +214,7 @@ class Settler:
         while not self.is_written(catalog, observed.revision):
             self._hurry(catalog)
             if not self.take_over(catalog, observed):
-                self._runtime.sleep(_LOOK_AGAIN_S)
+                self._runtime.sleep(_CHECK_AGAIN_S)
 
     def finish(self, catalog: str, revision: int, judged: int = 0) -> bool:
         """Whether everything up to ``revision``, and up to verdict ``judged``, is written out. This

@@ -70,7 +70,7 @@ _LINGER_MOVES = 4
 _MOVES_MAX = 8
 _LARGE_MOVES_MAX = 4
 # How often a worker checks whether others have written their own commits out.
-_LOOK_AGAIN_S = 0.003
+_CHECK_AGAIN_S = 0.003
 # How long a worker may need for each commit of its tail, on a busy machine.
 _GRACE_PER_COMMIT_S = 0.002
 # The most catalogs in ``Patience``. If it forgets when it first saw their tails, they wait longer.
@@ -135,7 +135,7 @@ class Tail:
         self.commits += commits
         self._find_since()
 
-    def looked(self, at: Moment) -> None:
+    def note_in_head(self, at: Moment) -> None:
         """Note that all commits and verdicts were in the head after ``at``."""
         self.since = at
         self.later.clear()
@@ -264,7 +264,7 @@ def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: f
             heads = store.tails(late)
             for catalog, tail in late.items():
                 dropped |= _leave_out_written(catalog, tail, heads.get(catalog) or Head(catalog))
-                tail.looked(now)
+                tail.note_in_head(now)
         if not late or not late_s or elapsed_s(now, moment(runtime)) <= late_s:
             return dropped
 
@@ -369,7 +369,7 @@ class _Outstanding:
     lost: bool = False  # the catalog went back during the write-out
     failures: int = 0  # in a row
     not_before: float = 0.0
-    look_at: float | None = None  # when a writer checks it next
+    check_at: float | None = None  # when a writer checks it next
     awaited: bool = False  # somebody waits for it to be written out
 
 
@@ -484,7 +484,7 @@ class WriteOut:
             held.tail.follow(since, move, carried, judged, documents)
             held.size_bytes = held.tail.size_bytes
             held.moved.append((move.reached, self._runtime.monotonic()))
-            self._look_at(move.catalog, held)
+            self._schedule(move.catalog, held)
 
     def forget(self, catalog: str) -> None:
         """Drop what is to be written out of the catalog, because it went back."""
@@ -504,7 +504,7 @@ class WriteOut:
             held = self._outstanding.get(catalog)
             if held is not None and not held.awaited:
                 held.awaited = True
-                self._look_at(catalog, held)
+                self._schedule(catalog, held)
 
     def _due_at(self, held: _Outstanding) -> float:
         """When to write it out."""
@@ -517,11 +517,11 @@ class WriteOut:
             return held.not_before
         return max(held.not_before, held.moved[0][1] + _LINGER_S)
 
-    def _look_at(self, catalog: str, held: _Outstanding) -> None:
+    def _schedule(self, catalog: str, held: _Outstanding) -> None:
         """Have a writer check the catalog when it is due."""
         due_at = self._due_at(held)
-        if held.writer is None and (held.look_at is None or due_at < held.look_at):
-            held.look_at = due_at
+        if held.writer is None and (held.check_at is None or due_at < held.check_at):
+            held.check_at = due_at
             is_apart = catalog in self._suspects
             if is_apart:
                 self._start_apart()
@@ -568,12 +568,12 @@ class WriteOut:
                 break
             when, catalog = heappop(line.later)
             held = self._outstanding.get(catalog)
-            if held is None or held.look_at != when:
+            if held is None or held.check_at != when:
                 continue
-            held.look_at = None
+            held.check_at = None
             is_apart = catalog in self._suspects
             if is_apart is not (line is self._apart) or self._due_at(held) > now:
-                self._look_at(catalog, held)
+                self._schedule(catalog, held)
                 continue
             held.awaited = False
             tails[catalog] = tail = held.tail.share(held.failures)
@@ -656,7 +656,7 @@ class WriteOut:
                 held = self._outstanding.get(catalog)
                 if held is not None and held.writer is writer:
                     held.writer = None
-                    self._look_at(catalog, held)
+                    self._schedule(catalog, held)
 
     def _end(self, through: Mapping[str, tuple[int, int]], left: Collection[str]) -> None:
         """Note that the catalogs are written out up to ``through``, by catalog a revision and a
@@ -678,7 +678,7 @@ class WriteOut:
                 held.tail.drop(revision)
                 held.tail.drop_verdicts(judged)
                 held.failures = 0
-                held.not_before = now + _LOOK_AGAIN_S if catalog in left else 0.0
+                held.not_before = now + _CHECK_AGAIN_S if catalog in left else 0.0
                 took += [now - moved for at, moved in held.moved if not held.tail.has_of(at)]
                 held.moved = [each for each in held.moved if held.tail.has_of(each[0])]
                 held.size_bytes = held.tail.size_bytes

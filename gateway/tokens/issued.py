@@ -123,7 +123,7 @@ class Tokens:
         if found is None:
             raise _invalid("this gateway did not issue the token")
         token_id, secret = found.groups()
-        seen = self._looked_up(token_id)
+        seen = self._look_up(token_id)
         stored = seen.token
         # The comparison's time says nothing about the secret. Ids aren't secret.
         if stored is None or not hmac.compare_digest(_digest(secret), stored.secret_sha256):
@@ -135,7 +135,7 @@ class Tokens:
         assert seen.principal is not None
         return seen.principal
 
-    def _looked_up(self, token_id: str) -> _Seen:
+    def _look_up(self, token_id: str) -> _Seen:
         now_s = self._monotonic()
         age_s = 0.0
         with self._lock:

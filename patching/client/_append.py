@@ -83,7 +83,7 @@ _KEYS_MAX: Final = 1000
 _RANGES_MAX: Final = 32
 
 
-class Looks:
+class ReadSet:
     """What a function reads of a snapshot, and the compares that say that it is unchanged.
 
     ``snapshot`` is of a copy of the documents whose keys begin with ``copied``."""
@@ -136,55 +136,55 @@ class Looks:
 class LookedAt(Snapshot):
     """A snapshot that notes what is read of it."""
 
-    __slots__ = ("_looks", "_snapshot")
-    _looks: Looks
+    __slots__ = ("_read_set", "_snapshot")
+    _read_set: ReadSet
     _snapshot: Snapshot
 
-    def __init__(self, snapshot: Snapshot, looks: Looks) -> None:
+    def __init__(self, snapshot: Snapshot, read_set: ReadSet) -> None:
         object.__setattr__(self, "_snapshot", snapshot)
-        object.__setattr__(self, "_looks", looks)
+        object.__setattr__(self, "_read_set", read_set)
 
     @property
     def revision(self) -> int:
-        self._looks.everything()
+        self._read_set.everything()
         return self._snapshot.revision
 
     @property
     def time(self) -> datetime | None:
-        self._looks.everything()
+        self._read_set.everything()
         return self._snapshot.time
 
     @property
     def settings(self) -> Json:
-        self._looks.everything()
+        self._read_set.everything()
         return self._snapshot.settings
 
     @property
     def documents(self) -> Mapping[str, Json]:
-        return _Documents(self._snapshot.documents, self._looks)
+        return _Documents(self._snapshot.documents, self._read_set)
 
     def under(self, prefix: str) -> dict[str, Json]:
-        self._looks.range(prefix)
+        self._read_set.range(prefix)
         return self._snapshot.under(prefix)
 
 
 class _Documents(Mapping[str, Json]):
-    def __init__(self, documents: Mapping[str, Json], looks: Looks) -> None:
+    def __init__(self, documents: Mapping[str, Json], read_set: ReadSet) -> None:
         self._documents = documents
-        self._looks = looks
+        self._read_set = read_set
 
     def __getitem__(self, key: str) -> Json:
         exists = key in self._documents
         if isinstance(key, str):
-            self._looks.key(key, exists=exists)
+            self._read_set.key(key, exists=exists)
         return self._documents[key]
 
     def __iter__(self) -> Iterator[str]:
-        self._looks.copy()
+        self._read_set.copy()
         return iter(self._documents)
 
     def __len__(self) -> int:
-        self._looks.copy()
+        self._read_set.copy()
         return len(self._documents)
 
 
@@ -212,18 +212,18 @@ class _Append:
         while True:
             snapshot = self._follower.current()
             self._head = max(self._head, snapshot.revision)
-            looks = Looks(snapshot, self._follower.prefix)
+            read_set = ReadSet(snapshot, self._follower.prefix)
             try:
-                actions = self._build(LookedAt(snapshot, looks))
+                actions = self._build(LookedAt(snapshot, read_set))
             except Exception:
-                if self._is_final(snapshot, looks):
+                if self._is_final(snapshot, read_set):
                     raise
                 continue
             if not actions:
-                if self._is_final(snapshot, looks):
+                if self._is_final(snapshot, read_set):
                     return Appended(snapshot.revision, False, None, self._attempts)
                 continue
-            result = self._send(snapshot, looks, actions)
+            result = self._send(snapshot, read_set, actions)
             if result is not None:
                 self._await_own(result.revision)
                 return Appended(result.revision, result.changed, result.commit_id, self._attempts)
@@ -231,14 +231,16 @@ class _Append:
                 raise self._failed("others were first each time") from self._last_error
             self._catch_up(max(self._head, snapshot.revision + 1))
 
-    def _send(self, snapshot: Snapshot, looks: Looks, actions: Actions) -> TransactionResult | None:
+    def _send(
+        self, snapshot: Snapshot, read_set: ReadSet, actions: Actions
+    ) -> TransactionResult | None:
         """The transaction's result; None if something that was read has changed."""
         idempotency_key = uuid.uuid4().hex
 
         def ask() -> TransactionResult:
             self._attempts += 1
             return self._follower.routes.transact(
-                looks.compares,
+                read_set.compares,
                 actions,
                 message=self._message,
                 idempotency_key=idempotency_key,
@@ -249,9 +251,9 @@ class _Append:
         # another one.
         return self._unless_changed(snapshot, lambda: self._persistently(ask))
 
-    def _is_final(self, snapshot: Snapshot, looks: Looks) -> bool:
+    def _is_final(self, snapshot: Snapshot, read_set: ReadSet) -> bool:
         """Whether nothing that was read has changed; otherwise waits for the copy."""
-        routes, compares = self._follower.routes, looks.compares
+        routes, compares = self._follower.routes, read_set.compares
         if not compares:
             return True
         unchanged = self._unless_changed(

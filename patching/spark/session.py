@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 _worker_error = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|\w+)): (.+)$", re.MULTILINE)
 _SQL_DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -121,7 +121,7 @@ class Shown:
         self._line = StatusLine(shown=self._terminal)
         self._text = ""
         self._stop = threading.Event()
-        self._looking = threading.Thread(target=self._look, name="progress", daemon=True)
+        self._poller = threading.Thread(target=self._poll, name="progress", daemon=True)
 
     def __call__(self, text: str) -> None:
         self._text = text
@@ -130,17 +130,17 @@ class Shown:
 
     def __enter__(self) -> Shown:
         if self._terminal:
-            self._looking.start()
+            self._poller.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._terminal:
-            self._looking.join(_LOOK_S)
+            self._poller.join(_POLL_S)
         self._line.clear()
 
-    def _look(self) -> None:
-        while not self._stop.wait(_LOOK_S):
+    def _poll(self) -> None:
+        while not self._stop.wait(_POLL_S):
             with suppress(Exception):  # the session may be ending
                 done, tasks = self._tasks()
                 of = f" ({done} of {tasks} tasks)" if tasks else ""

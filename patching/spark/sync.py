@@ -289,8 +289,8 @@ class _Work:
         report: SyncReport,
     ) -> None:
         """Save the state for the next run, if that saves work."""
-        state, looked, there = comparison.state, comparison.looked, comparison.there
-        if state is None or looked is None or there is None:
+        state, pairs, there = comparison.state, comparison.pairs, comparison.there
+        if state is None or pairs is None or there is None:
             return
         differing = comparison.differing or 0
         if not needs_saving(there, report.revision + report.sent, differing):
@@ -298,7 +298,7 @@ class _Work:
         sent = report.sent if self.manager is None else None
         with catalog_reads(self.reading) as reads:
             about = state.about(reads, self.run, there, report.revision, sent)
-        state.save(remembered(looked, there, rounds_done if differing else (), differing), about)
+        state.save(remembered(pairs, there, rounds_done if differing else (), differing), about)
 
     def _begun(self, counts: Mapping[str, int]) -> str | None:
         """Begin the manager's run if there are lines to send; returns their fence."""
@@ -350,13 +350,13 @@ class _Work:
         now = state.there(self.reading, revision, self.manager)
         wanted = with_hash(self.wanted)
         there = state.spread(now.rows) if now.by_feed else now.rows
-        looked = compared_by_hash(wanted, there, how, by_feed=now.by_feed)
-        looked = _kept(kept, looked)
-        found = {row["same"]: row["count"] for row in looked.groupBy("same").count().collect()}
-        rows = looked.where(~F.col("same")).select(*COMPARED)
+        pairs = compared_by_hash(wanted, there, how, by_feed=now.by_feed)
+        pairs = _kept(kept, pairs)
+        found = {row["same"]: row["count"] for row in pairs.groupBy("same").count().collect()}
+        rows = pairs.where(~F.col("same")).select(*COMPARED)
         planned = _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
         same, differing = found.get(True, 0), found.get(False, 0)
-        return _Comparison(revision, planned, same, differing, state, looked, now)
+        return _Comparison(revision, planned, same, differing, state, pairs, now)
 
     def _sync_state(self, delete: bool) -> SyncState | None:
         if self.state is None:
@@ -439,14 +439,14 @@ class _Work:
 class _Comparison:
     """``planned``: the plan for the catalog at ``revision``. With a ``state``: the plan leaves out
     ``same`` documents, whose text is the state's, and is about ``differing`` rows (None: not
-    counted); ``looked``: all of these rows; ``there``: what they were compared with."""
+    counted); ``pairs``: all of these rows; ``there``: what they were compared with."""
 
     revision: int
     planned: DataFrame
     same: int = 0
     differing: int | None = None
     state: SyncState | None = None
-    looked: DataFrame | None = None
+    pairs: DataFrame | None = None
     there: ThereNow | None = None
 
 

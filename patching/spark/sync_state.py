@@ -229,14 +229,14 @@ def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
 
 
 def remembered(
-    looked: DataFrame,
+    pairs: DataFrame,
     there: ThereNow,
     rounds: Sequence[tuple[DataFrame, DataFrame | None]],
     differing: int,
 ) -> DataFrame:
-    """The rows that a run leaves, made of those that it ``looked`` at, and of the plans and
+    """The rows that a run leaves, made of the compared ``pairs``, and of the plans and
     outcomes of its ``rounds``, which are about at most ``differing`` documents."""
-    known = looked.select(F.coalesce("there", "key").alias("key"), "etag", "digest", "hash")
+    known = pairs.select(F.coalesce("there", "key").alias("key"), "etag", "digest", "hash")
     if there.by_feed:
         # Rows that are the same have no key: they are in ``there``.
         known = known.where(F.col("key").isNotNull())

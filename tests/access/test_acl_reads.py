@@ -208,7 +208,7 @@ def test_what_cannot_be_seen_is_not_looked_at_one_by_one(
             return asked(*given, **named)
 
         monkeypatch.setattr(MongoStore, name, counted)
-    monkeypatch.setattr("gateway.read.listing._LOOKED_AT_MAX", 100)
+    monkeypatch.setattr("gateway.read.listing._EXAMINED_MAX", 100)
     page = eve.get(f"{query}limit=1&prefix=k").get_json()
     assert not any(page.get(name) for name in ("documents", "differences", "folders")), page
     assert 1 <= len(questions) < 30, questions

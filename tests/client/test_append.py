@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from patching.client import Appended, AppendFailed, Conflict, Snapshot, append
-from patching.client._append import Looks
+from patching.client._append import ReadSet
 from patching.client.errors import FollowerStopped
 from tests.client.conftest import Followed
 from tests.client.fake_gateway import Refused
@@ -231,22 +231,22 @@ def test_a_refusal_is_final_where_nothing_it_looked_at_changed(gateway: Followed
 def test_many_looks_count_as_one_at_the_whole_copy(gateway: Followed) -> None:
     gateway.put(n=0)
     snapshot = gateway.follow().current()
-    looks = Looks(snapshot, "")
+    reads = ReadSet(snapshot, "")
     for n in range(1001):
-        looks.key(f"{n}", exists=False)
-    assert looks.compares == [{"prefix": "", "unchanged_since": 1}]
-    looks = Looks(snapshot, "a/")
-    looks.key("a/1", exists=True)
-    looks.key("a/b/1", exists=True)
-    looks.range("a/b/")
-    looks.key("a/new", exists=False)
-    assert looks.compares == [
+        reads.key(f"{n}", exists=False)
+    assert reads.compares == [{"prefix": "", "unchanged_since": 1}]
+    reads = ReadSet(snapshot, "a/")
+    reads.key("a/1", exists=True)
+    reads.key("a/b/1", exists=True)
+    reads.range("a/b/")
+    reads.key("a/new", exists=False)
+    assert reads.compares == [
         {"prefix": "a/b/", "unchanged_since": 1},
         {"prefix": "a/new", "unchanged_since": 1},
         {"key": "a/1", "unchanged_since": 1},
     ]
-    looks.key("elsewhere", exists=False)  # the copy doesn't know whether it is there
-    assert looks.compares == [{"resource_version": 1}]
+    reads.key("elsewhere", exists=False)  # the copy doesn't know whether it is there
+    assert reads.compares == [{"resource_version": 1}]
 
 
 def test_two_who_make_the_same_document_are_not_taken_for_one(gateway: Followed) -> None:

@@ -152,7 +152,7 @@ def test_of_lanes_that_are_not_due_none_is_looked_at() -> None:
         assert lanes.take().keys() == {f"free-{number}"}
         lanes.end_batch(f"free-{number}")
     assert len(asked) == 1_003
-    lanes.look_again("blocked-7")
+    lanes.recheck("blocked-7")
     lanes.put(Pending(ask(put(1), catalog="free"), clock.event()))
     assert lanes.take().keys() == {"free"}
     assert asked[1_003:] == ["blocked-7", "free"]

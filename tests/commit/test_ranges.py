@@ -14,7 +14,7 @@ from gateway.commit import inputs
 from gateway.decide.compares import Compare, IsUnchanged
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, Edit, KeyEdit, Touch
-from gateway.decide.ranges import Changed, Looked, RangeAbsent, RangeCount, RangeUnchanged
+from gateway.decide.ranges import KnownChange, RangeAbsent, RangeChange, RangeCount, RangeUnchanged
 from gateway.decide.request import Applied, Outcome, Request, Unchanged
 from gateway.errors import ConditionFailed, DeadlineExceeded, RevisionCompacted
 from gateway.limits import ServiceLimits
@@ -280,10 +280,10 @@ class TestLongAgo:
     def test_what_is_near_needs_no_time(self, world: _World, looks: list[tuple[bool, int]]) -> None:
         request = world.gateway.request("c", TOUCH, compare=(RangeUnchanged("b/", 9),))
         late = structs.replace(request, deadline=ThreadRuntime().monotonic())
-        ahead = inputs.LooksAhead(
+        ahead = inputs.ReadAhead(
             cast(Store, world.store), Cache(ThreadRuntime(), ServiceLimits()), ThreadRuntime()
         )
-        assert ahead.of(late) == late
+        assert ahead.fill(late) == late
         assert not looks
 
     @pytest.mark.parametrize("as_lines", [False, True])
@@ -395,8 +395,8 @@ class TestLongAgo:
         for through in (8, 9):
             ours = store.commits({"c": (through - 1, through)})["c"][0].id
             for last, at in ((ours, None), ("another", 3)):
-                looked = (Looked(look, Changed(None), through, through, last),)
-                batch = {"c": [structs.replace(request, looked=looked)]}
+                read_ahead = (KnownChange(look, RangeChange(None), through, through, last),)
+                batch = {"c": [structs.replace(request, read_ahead=read_ahead)]}
                 view = inputs.read_views(store, cache, batch, memory.account())["c"]
                 assert view.ranges.changes["a/", 2].at == at
 
@@ -456,7 +456,7 @@ def test_a_transaction_that_was_sent_again_finds_its_own_documents(world: _World
 def test_a_batch_that_asks_of_too_many_ranges_is_cut(
     world: _World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "_LOOKS_MAX", 3)
+    monkeypatch.setattr(inputs, "_RANGES_MAX", 3)
     world.write("a/1")
     wait_until_written(world.gateway)
     requests = [

@@ -269,7 +269,7 @@ def test_a_commit_of_another_gateway_is_told_by_its_signal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It doesn't wait for the next look at the heads: here that is due after the test."""
-    monkeypatch.setattr(hub, "_LOOK_EVERY_S", 2 * TEST_S)
+    monkeypatch.setattr(hub, "_HEADS_EVERY_S", 2 * TEST_S)
     create(service.port)
     store = connect(mongodb_uri, database_name, WAIT_MS)
     gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())

@@ -39,7 +39,7 @@ FIXED = {
     *("ring_commits_max", "ring_bytes_max", "rings_bytes_max", "linger_s"),
     *("cached_catalogs_max", "catch_up_commits_max", "history_page_bytes_max"),
     *("listing_page_bytes_max", "listing_page_documents", "patience_s", "images_bytes_max"),
-    *("look_s", "events_max", "events_bytes_max"),
+    *("poll_s", "events_max", "events_bytes_max"),
 }
 
 

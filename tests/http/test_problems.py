@@ -24,7 +24,7 @@ from gateway.errors import (
     ItemsCollide,
     KeysUnavailable,
     ListsUnchecked,
-    OvertakenLook,
+    OvertakenRead,
     Unauthenticated,
 )
 from gateway.http import create_app
@@ -98,7 +98,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.MemoryFull("x"), "overloaded", 429),
     (errors.TooManyWatchers(5), "too_many_watchers", 429),
     (upload_errors.TooManyUploads("uploads_max", 5), "too_many_uploads", 429),
-    (OvertakenLook(1, 2), "deadline_exceeded", 503),
+    (OvertakenRead(1, 2), "deadline_exceeded", 503),
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),

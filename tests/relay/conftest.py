@@ -23,7 +23,7 @@ from tests.memory_store import MemoryStore
 from tests.relay.receiver import Receiver
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-QUICK = RelayLimits(look_s=0.02)
+QUICK = RelayLimits(poll_s=0.02)
 
 
 class OutOfReach:

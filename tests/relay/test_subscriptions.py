@@ -615,7 +615,7 @@ class TestHistory:
         (pin,) = gateway.service.retention.pins("shop")
         gateway.store.drop_pin("shop", pin.id)
         gateway.relay._pinned_at = -1_000.0
-        gateway.relay.look()
+        gateway.relay.wake()
         eventually(lambda: gateway.relay._pinned_at > 0)
         assert not gateway.service.retention.pins("shop")
 

@@ -181,7 +181,7 @@ def never_late(store: Store, runtime: Any, tails: object, late_s: float) -> bool
 def give_up_alone(self: watch_hub.Hub, now: float) -> None:
     with self.lock:
         self._give_up(now)
-        self._look_due = now + 1.0
+        self._heads_due = now + 1.0
         self._is_running = bool(self._channels)
 
 

@@ -355,7 +355,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "signals-are-hints": mutation(
         "the heads are looked at, whatever the signals tell",
         "feed",
-        (watch_hub.Hub, "look_at_heads", history.give_up_alone),
+        (watch_hub.Hub, "read_heads", history.give_up_alone),
         adjust=deafened,
     ),
     "rings-end": mutation(
