@@ -359,22 +359,22 @@ class Round:
         Of those that can't be decided yet, the fresh ones go back and the guessed ones are kept.
         """
         began = self._parts.runtime.monotonic()
-        seen = self.observed(fresh)
+        revisions = self.observed(fresh)
         wanted = {
             catalog: [pending.request for pending in self._batches[catalog]]
-            for catalog in (*seen, *guessed)
+            for catalog in (*revisions, *guessed)
         }
         self._known.update(wanted)
         views = read_views(self._parts.store, self._parts.cache, wanted, self._account)
-        if seen:
-            self._parts.queue.suspects.worked(seen, began)
+        if revisions:
+            self._parts.queue.suspects.worked(revisions, began)
         self._views = {**self._views, **views}
         now_us = self._parts.runtime.now_us()
         decisions: dict[str, Decision] = {}
         for catalog, requests in wanted.items():
             view = views.get(catalog)
             # While a slow reader reads, the entry may be dropped and begun at an older revision.
-            if view is None or view.revision < seen.get(catalog, 0):
+            if view is None or view.revision < revisions.get(catalog, 0):
                 self._guesses.lost(catalog)
                 if catalog not in guessed:
                     self._read_again(catalog)

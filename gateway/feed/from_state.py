@@ -23,7 +23,7 @@ from gateway.feed.watcher import Watcher, WatchService
 from gateway.model import SETTINGS_KEY, DocumentRecord
 from gateway.read.history import HistoryReads
 from gateway.read.listing import CatalogExport, Listing, not_overtaken
-from gateway.read.visibility import Sight
+from gateway.read.visibility import Viewer
 from gateway.store.unreachable import as_unavailable
 
 _Item = TypeVar("_Item")
@@ -77,7 +77,7 @@ class FeedsFromState:
         owner: str,
         prefix: str = "",
         position: tuple[int, str] | None = None,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
         holder: str | None = None,
         page_documents: int | None = None,
         settings: bool = False,
@@ -106,7 +106,7 @@ class FeedsFromState:
                     at,
                     owner=owner,
                     prefix=prefix,
-                    sight=sight,
+                    viewer=viewer,
                     after=after,
                     page_documents=page_documents,
                 )
@@ -126,7 +126,7 @@ class FeedsFromState:
         *,
         owner: str,
         prefix: str,
-        sight: Sight | None,
+        viewer: Viewer | None,
         after: str,
         page_documents: int | None,
     ) -> CatalogExport[_Item] | None:
@@ -137,7 +137,7 @@ class FeedsFromState:
                 owner=owner,
                 prefix=prefix,
                 revision=revision,
-                sight=sight,
+                viewer=viewer,
                 after=after,
                 page_documents=page_documents,
                 resumable=True,

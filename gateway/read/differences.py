@@ -17,7 +17,7 @@ from gateway.cpu import interruptible
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, DocumentRecord, living
 from gateway.read.listing import Listing, growing
-from gateway.read.visibility import Sight
+from gateway.read.visibility import Viewer
 from gateway.state.replay import (
     HistoryIncomplete,
     rebuild,
@@ -98,12 +98,12 @@ class DifferenceReads:
         *,
         after: str,
         limit: int,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
     ) -> DifferencePage[_Item]:
         """The differences of keys above ``after``, from at most ``limit`` documents that were
         changed. There are fewer, or none, if documents are equal again, are large or take long.
 
-        A document beyond ``sight`` counts as none. Only one difference at a time is made and given
+        A document beyond ``viewer`` counts as none. Only one difference at a time is made and given
         to ``encode``.
         """
         found: list[_Item] = []
@@ -118,13 +118,13 @@ class DifferenceReads:
                 records = scanned_digests(
                     self._store, span.catalog, after, span.prefix, step, above=span.low
                 )
-                shown = [each for each in records if not _is_beyond(span, each, sight)]
+                shown = [each for each in records if not _is_beyond(span, each, viewer)]
                 current = self.current(span, [each.key for each in shown])
                 for record in shown:
                     if left_bytes < 0 or not left or (is_begun and cpu.is_half_used()):
                         break
-                    is_begun = sight is None
-                    for item, size_bytes in self._of_record(span, record, current, encode, sight):
+                    is_begun = viewer is None
+                    for item, size_bytes in self._of_record(span, record, current, encode, viewer):
                         found += item
                         left -= 1
                         left_bytes -= size_bytes
@@ -133,11 +133,11 @@ class DifferenceReads:
                 else:
                     after = records[-1].key if records else after
                 is_last = records.is_whole and (not records or after == records[-1].key)
-                # With a sight, the next page may begin only after a key that the reader sees.
-                if is_last or sight is None or seen is not None:
+                # With a viewer, the next page may begin only after a key that the reader sees.
+                if is_last or viewer is None or seen is not None:
                     break
             self.require_retained(span)
-        more = after if sight is None else seen
+        more = after if viewer is None else seen
         return DifferencePage(span.before, span.after, found, None if is_last else more)
 
     def _of_settings(
@@ -154,14 +154,14 @@ class DifferenceReads:
         record: BareDocument,
         current: Mapping[str, DocumentRecord],
         encode: Callable[[DocumentDifference], _Item],
-        sight: Sight | None,
+        viewer: Viewer | None,
     ) -> Iterator[tuple[Sequence[_Item], int]]:
         """What ``encode`` makes of the record's difference, and its size: () and 0 if the states
-        are equal. Nothing is yielded if there is no document within ``sight``."""
+        are equal. Nothing is yielded if there is no document within ``viewer``."""
         with memory.account().holding():
             low, high = self.states(span, record.key, current)
             seen = [
-                each if each is None or sight is None or sight.sees_past(each, record) else None
+                each if each is None or viewer is None or viewer.sees_past(each, record) else None
                 for each in (living(low), living(high))
             ]
             before, after = seen if span.before < span.after else reversed(seen)
@@ -219,12 +219,12 @@ class DifferenceReads:
         self._listing.require_above_floor(span.catalog, span.low)
 
 
-def _is_beyond(span: Span, record: BareDocument, sight: Sight | None) -> bool:
+def _is_beyond(span: Span, record: BareDocument, viewer: Viewer | None) -> bool:
     """Whether the present record already shows that nothing of ``span`` under this key is visible.
     Then nothing else has to be read for it; there may be many such documents."""
     created = record.create_revision
     is_of_one_life = created <= span.low or (span.low == 0 and created <= span.high)
-    return sight is not None and is_of_one_life and not sight.sees_past(record, record)
+    return viewer is not None and is_of_one_life and not viewer.sees_past(record, record)
 
 
 @interruptible

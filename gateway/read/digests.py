@@ -21,7 +21,7 @@ from gateway.cpu import interruptible
 from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
 from gateway.read.listing import Listing, growing
-from gateway.read.visibility import Sight
+from gateway.read.visibility import Viewer
 from gateway.state.replay import scanned_digests, stored_digests, stored_documents
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
@@ -73,7 +73,7 @@ class _Scan(NamedTuple):
     catalog: str
     prefix: str
     at: int
-    sight: Sight | None
+    viewer: Viewer | None
     manager: str | None
 
     def is_known(self, record: Digested) -> bool:
@@ -110,7 +110,7 @@ class DigestListing:
         after: str,
         limit: int,
         revision: int | None,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
         names: Names = ANY_NAME,
         manager: str | None = None,
     ) -> KeyDigestPage:
@@ -122,7 +122,7 @@ class DigestListing:
         """
 
         def page(at: int) -> KeyDigestPage:
-            scan = _Scan(catalog, prefix, at, sight, manager)
+            scan = _Scan(catalog, prefix, at, viewer, manager)
             with memory.account().holding(memory.REPLY_BYTES):
                 if names.contain:
                     found = self._containing(scan, after, limit, names.contain.casefold())
@@ -141,14 +141,14 @@ class DigestListing:
         keys: Collection[str],
         *,
         revision: int | None,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
         manager: str | None = None,
     ) -> tuple[int, Mapping[str, KeyDigest | None]]:
         """Like ``Listing.several``, for digests; with ``manager``, for those of its parts."""
 
         def read(at: int) -> tuple[int, Mapping[str, KeyDigest | None]]:
             digested = self._digested(catalog, at, manager)
-            return at, self._listing.several_at(at, catalog, keys, digested, sight)
+            return at, self._listing.several_at(at, catalog, keys, digested, viewer)
 
         return self._listing.read_at(catalog, revision, read)
 
@@ -180,23 +180,23 @@ class DigestListing:
             if not records:
                 break
             found, after = self._visible(scan, records, limit)
-            if scan.sight is None and cpu.is_half_used():
+            if scan.viewer is None and cpu.is_half_used():
                 break
         more = more and bool(self._store.scan_keys(scan.catalog, after, scan.prefix, 1))
-        last = after if scan.sight is None or not found else found[-1].key
+        last = after if scan.viewer is None or not found else found[-1].key
         return KeyDigestPage(scan.at, found, last if more else None)
 
     def _containing(self, scan: _Scan, after: str, limit: int, text: str) -> KeyDigestPage:
         """The documents among the next _KEYS_MAX keys whose keys contain ``text``, which is
-        casefolded. With a sight, it reads on until there is a visible key after which the next page
-        can begin."""
+        casefolded. With a viewer, it reads on until there is a visible key after which the next
+        page can begin."""
         while True:
             page, keys = self._next_containing(scan, after, limit, text)
-            if scan.sight is None or page.next_after is None:
+            if scan.viewer is None or page.next_after is None:
                 return page
             after = page.next_after
             last = page.documents[-1].key if page.documents else None
-            last = last or _last_seen(scan.sight, [key for key in keys if key <= after])
+            last = last or _last_seen(scan.viewer, [key for key in keys if key <= after])
             if last is not None:
                 return replace(page, next_after=last)
 
@@ -216,7 +216,7 @@ class DigestListing:
             records = stored_digests(self._store, scan.catalog, some, parts=parts)
             found, reached = self._visible(scan, records, limit) if records else ((), some[-1])
             matching = matching[bisect_right(matching, reached) :]
-            if matching and (found or scan.sight is None):
+            if matching and (found or scan.viewer is None):
                 last = reached
                 break
         more = len(keys) == _KEYS_MAX or (keys and last < keys[-1])
@@ -229,7 +229,7 @@ class DigestListing:
         """
         documents: list[KeyDigest] = []
         folders: list[str] = []
-        seen = ""  # the last key that was found
+        last_key = ""  # the last key that was found
         steps = growing(min(limit, _STEP))
 
         def folder_of(key: str) -> str | None:
@@ -238,17 +238,17 @@ class DigestListing:
 
         for seeks in count():
             left = limit - len(documents) - len(folders)
-            # With a sight, the page can't end before a visible key, which the next one begins
+            # With a viewer, the page can't end before a visible key, which the next one begins
             # after.
             is_long = seeks >= _SEEKS_MAX or (seeks > 0 and cpu.is_half_used())
-            if not left or (is_long and (scan.sight is None or seen)):
+            if not left or (is_long and (scan.viewer is None or last_key)):
                 break
             records = self._records(scan, after, next(steps))
             if not records:
                 return KeyDigestPage(scan.at, documents, None, folders)
             found, after = self._visible(scan, records, left)
             if found:
-                seen = found[-1].key
+                last_key = found[-1].key
                 steps = growing(min(left, _STEP))
             documents += [each for each in found if folder_of(each.key) is None]
             for folder in filter(None, (folder_of(each.key) for each in found)):
@@ -257,8 +257,8 @@ class DigestListing:
             if folders and folder_of(after) == folders[-1]:
                 after = max(after, folders[-1] + _LAST)
         more = self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
-        if scan.sight is not None:
-            after = max([seen, *(each + _LAST for each in folders[-1:])])
+        if scan.viewer is not None:
+            after = max([last_key, *(each + _LAST for each in folders[-1:])])
         return KeyDigestPage(scan.at, documents, after if more else None, folders)
 
     def _records(self, scan: _Scan, after: str, limit: int) -> Sequence[Digested]:
@@ -278,19 +278,19 @@ class DigestListing:
         return found, records[-1].key
 
     def _digests_of(self, scan: _Scan, records: Sequence[Digested]) -> Sequence[KeyDigest]:
-        sight = scan.sight
+        viewer = scan.viewer
         found: list[KeyDigest] = []
         contents = self._contents(scan, records)
         digested = self._digested(scan.catalog, scan.at, scan.manager) if contents else None
         for each in records:
             if scan.is_known(each):
-                if each.exists and (sight is None or sight.sees_past(each, each)):
+                if each.exists and (viewer is None or viewer.sees_past(each, each)):
                     digest = scan.digest_of(each)
                     found.append(KeyDigest(each.key, each.token, digest, each.revision))
             elif (
                 digested is not None
                 and (document := contents.get(each.key))
-                and (sight is None or sight.sees_past(document, each))
+                and (viewer is None or viewer.sees_past(document, each))
             ):
                 found.append(digested(document))
         return found
@@ -311,14 +311,14 @@ class DigestListing:
         return {key: document for key, document in found.items() if document is not None}
 
 
-def _last_seen(sight: Sight, keys: Sequence[str]) -> str | None:
+def _last_seen(viewer: Viewer, keys: Sequence[str]) -> str | None:
     """The last of ``keys`` under which there is a visible document; None: there is none."""
     steps = growing(_SEEN_AT_ONCE)
     while keys:
         step = next(steps)
-        seen = sight.seen(keys[-step:])
-        if seen:
-            return seen[-1]
+        visible = viewer.visible(keys[-step:])
+        if visible:
+            return visible[-1]
         keys = keys[:-step]
     return None
 

@@ -32,7 +32,7 @@ from gateway.errors import (
 from gateway.limits import MIB, ServiceLimits
 from gateway.model import WITHHELD, DocumentRecord, Head, PinRecord, living
 from gateway.read.history import map_records
-from gateway.read.visibility import Sight
+from gateway.read.visibility import Viewer
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, instead_of, rebuild, stored_documents
@@ -93,7 +93,7 @@ class _Scan(NamedTuple):
 
     catalog: str
     prefix: str
-    sight: Sight | None
+    viewer: Viewer | None
     require_time: Callable[[], None]
     is_export: bool = False
 
@@ -115,7 +115,7 @@ class Listing:
     """Reads documents at one revision. Every method raises StoreUnavailable, CatalogNotFound (never
     written), RevisionNotFound (above the head) and RevisionCompacted (below the floor).
 
-    ``sight`` is what the principal sees of the catalog; None: everything. Documents beyond it are
+    ``viewer`` is what the principal sees of the catalog; None: everything. Documents beyond it are
     left out, unless they are asked for by key; and no page begins after the key of such a document.
     """
 
@@ -158,16 +158,16 @@ class Listing:
         after: str,
         limit: int,
         revision: int | None,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
     ) -> ListingPage[_Item]:
         """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
 
-        At most ``limit``; fewer, or none, if they are large or take long to find. With a ``sight``,
-        the page has at least one document if any is left: otherwise there might be no key after
-        which the next page may begin.
+        At most ``limit``; fewer, or none, if they are large or take long to find. With a
+        ``viewer``, the page has at least one document if any is left: otherwise there might be no
+        key after which the next page may begin.
         """
 
-        scan = _Scan(catalog, prefix, sight, _any_time)
+        scan = _Scan(catalog, prefix, viewer, _any_time)
         return self.read_at(
             catalog, revision, lambda at: self._page(scan, encode, after, limit, at)
         )
@@ -179,17 +179,17 @@ class Listing:
         encode: Encode[_Item],
         *,
         revision: int | None,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
     ) -> tuple[int, dict[str, _Item | None]]:
         """A revision, and by key what ``encode`` makes of the documents at that revision; None:
         there is no live one.
 
-        Raises DocumentForbidden if one of them is beyond ``sight``, and AboveLimit if several
+        Raises DocumentForbidden if one of them is beyond ``viewer``, and AboveLimit if several
         documents take more than SEVERAL_BYTES_MAX.
         """
 
         def read(at: int) -> tuple[int, dict[str, _Item | None]]:
-            return at, self.several_at(at, catalog, keys, encode, sight)
+            return at, self.several_at(at, catalog, keys, encode, viewer)
 
         return self.read_at(catalog, revision, read)
 
@@ -199,7 +199,7 @@ class Listing:
         catalog: str,
         keys: Collection[str],
         encode: Encode[_Item],
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
     ) -> dict[str, _Item | None]:
         """``several``, at a revision that can be read.
 
@@ -221,8 +221,8 @@ class Listing:
                     document = self.as_of(catalog, key, self._read(catalog, record, at), at)
                     if document is None:
                         continue
-                    if sight is not None and not sight.sees_past(document, record):
-                        sight.refuse(key)
+                    if viewer is not None and not viewer.sees_past(document, record):
+                        viewer.refuse(key)
                     sizes.append(document.size_bytes)
                     _refuse_heavy(sizes)  # at that revision, they may have been larger than now
                     encoded[key] = encode(document)
@@ -245,7 +245,7 @@ class Listing:
         owner: str,
         prefix: str = "",
         revision: int | None = None,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
         require_time: Callable[[], None] = _any_time,
         after: str = "",
         page_documents: int | None = None,
@@ -261,7 +261,7 @@ class Listing:
         If a ``resumable`` export stops, it can be resumed ``after`` its last key for _EXPORT_PIN_S:
         the id of its pin comes from owner, revision and prefix. Only ``close`` drops that pin.
         """
-        scan = _Scan(catalog, prefix, sight, require_time, is_export=True)
+        scan = _Scan(catalog, prefix, viewer, require_time, is_export=True)
         limit = page_documents or self._export_page
         hold = _Hold(self, self._store, self._runtime, catalog, prefix, owner, resumable=resumable)
 
@@ -312,7 +312,7 @@ class Listing:
     ) -> ListingPage[_Item]:
         catalog, prefix = scan.catalog, scan.prefix
         page: list[_Item] = []
-        last = after  # with a sight, a visible key: the answer may reveal no other
+        last = after  # with a viewer, a visible key: the answer may reveal no other
         more, ends, steps = True, False, growing(limit)
         with memory.account().holding(memory.REPLY_BYTES):
             while not (page or ends) and more:
@@ -327,11 +327,11 @@ class Listing:
                 ):
                     after = key
                     page += encoded
-                    last = key if encoded or scan.sight is None else last
+                    last = key if encoded or scan.viewer is None else last
                     left_bytes -= size_bytes
                     if scan.is_export and cpu.is_half_used():
                         cpu.renew()
-                    ends = cpu.is_half_used() and bool(page or scan.sight is None)
+                    ends = cpu.is_half_used() and bool(page or scan.viewer is None)
                     # At that revision, documents may have been larger than now.
                     if ends or left_bytes <= 0 or len(page) == limit:
                         break
@@ -345,12 +345,12 @@ class Listing:
     ) -> Callable[[DocumentRecord], tuple[str, int, Sequence[_Item]]]:
         """A function from a record to its key, the size of its document at ``revision``, and what
         ``encode`` makes of that; 0 and () if there was no document, or it isn't visible."""
-        catalog, sight = scan.catalog, scan.sight
+        catalog, viewer = scan.catalog, scan.viewer
 
         def encoded(record: DocumentRecord) -> tuple[str, int, Sequence[_Item]]:
             scan.require_time()
             document = self.as_of(catalog, record.key, record, revision)
-            if document is None or (sight is not None and not sight.sees_past(document, record)):
+            if document is None or (viewer is not None and not viewer.sees_past(document, record)):
                 return record.key, 0, ()
             return record.key, document.size_bytes, (encode(document),)
 

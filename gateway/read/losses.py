@@ -19,7 +19,7 @@ from gateway.cpu import interruptible
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, living
 from gateway.read.current import CurrentDocuments
 from gateway.read.history import HistoryReads, Which
-from gateway.read.visibility import Sight
+from gateway.read.visibility import Viewer
 from gateway.store.unreachable import as_unavailable
 from patching.owners import Set, tokens_of
 from patching.pointers import Tokens, is_within
@@ -63,7 +63,7 @@ class LossPage:
 @dataclass(frozen=True, slots=True)
 class LossQuery:
     """The query: at most ``limit`` losses of ``manager`` above revision ``after`` and below
-    ``before``; of commit ``before`` - 1, only keys above ``after_key``. Changes beyond ``sight``
+    ``before``; of commit ``before`` - 1, only keys above ``after_key``. Changes beyond ``viewer``
     are left out."""
 
     catalog: str
@@ -72,7 +72,7 @@ class LossQuery:
     after: int = 0
     before: int | None = None
     after_key: str = ""
-    sight: Sight | None = None
+    viewer: Viewer | None = None
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ def _loss_finder(query: LossQuery) -> Callable[[Sequence[CommitRecord]], list[li
         return [list(_losses(query, commit)) for commit in commits]
 
     def find_visible(commits: Sequence[CommitRecord]) -> list[list[Loss]]:
-        return find(commits if query.sight is None else query.sight.commits(commits))
+        return find(commits if query.viewer is None else query.viewer.filter(commits))
 
     return find_visible
 

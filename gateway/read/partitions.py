@@ -29,14 +29,14 @@ from typing import Final
 
 from gateway import memory
 from gateway.read.listing import Listing
-from gateway.read.visibility import Sight
+from gateway.read.visibility import Viewer
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 
 # How many keys are scanned at most, and how many at a time.
 _KEYS_MAX = 100_000
 _PAGE = 10_000
-# How many of them are kept at least: for each range, or, with a sight, in total.
+# How many of them are kept at least: for each range, or, with a viewer, in total.
 _KEPT_PER_RANGE = 16
 _KEPT_FOR_SIGHT = 4_000
 # How many keys a probe reads to find visible ones.
@@ -77,28 +77,28 @@ class PartitionPlanner:
         span: KeySpan,
         *,
         revision: int | None,
-        sight: Sight | None = None,
+        viewer: Viewer | None = None,
     ) -> Partition:
         """At most ``count`` ranges of ``span``. Raises what ``Listing`` raises."""
         with as_unavailable():
             at = self._listing.readable(catalog, revision)
             if count == 1:
                 return Partition(at, ())
-            keys = _Keys(self._store, catalog, span, sight)
+            keys = _Keys(self._store, catalog, span, viewer)
             with memory.account().holding(memory.REPLY_BYTES):
-                kept = keys.every_nth(_KEPT_FOR_SIGHT if sight else count * _KEPT_PER_RANGE)
+                kept = keys.every_nth(_KEPT_FOR_SIGHT if viewer else count * _KEPT_PER_RANGE)
                 found = cuts(keys.probe, count) if kept is None else evenly(kept, count)
             return Partition(at, [bound for bound in found if span.holds(bound)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys of ``span``; those beyond ``sight`` are never returned."""
+    """The keys of ``span``; those beyond ``viewer`` are never returned."""
 
     store: Store
     catalog: str
     span: KeySpan
-    sight: Sight | None
+    viewer: Viewer | None
 
     def every_nth(self, at_least: int) -> list[str] | None:
         """Every nth key, with n so that there are at least ``at_least`` and less than twice as
@@ -118,15 +118,15 @@ class _Keys:
         return None
 
     def probe(self, after: str, limit: int) -> Sequence[str]:
-        """The first keys above a text, for ``cuts``. With a sight, there may be none although a
+        """The first keys above a text, for ``cuts``. With a viewer, there may be none although a
         visible key follows further on."""
         after = max(after, self.span.after)
-        some = limit if self.sight is None else _PROBED_FOR_SIGHT
+        some = limit if self.viewer is None else _PROBED_FOR_SIGHT
         page = self.store.scan_keys(self.catalog, after, self.span.prefix, some)
         return self._seen([key for key in page if self.span.holds(key)])[:limit]
 
     def _seen(self, keys: list[str]) -> list[str]:
-        return keys if self.sight is None else self.sight.seen(keys)
+        return keys if self.viewer is None else self.viewer.visible(keys)
 
 
 # (after, limit) -> the first keys above ``after``, ascending, at most ``limit``.

@@ -21,7 +21,7 @@ from gateway.errors import AboveLimit, RevertForbidden
 from gateway.model import OWN_KEYS, SETTINGS_KEY, CommitRecord, DocumentRecord, living
 from gateway.read.differences import DifferenceReads, Span, same_state
 from gateway.read.history import HistoryReads
-from gateway.read.visibility import Sight, life_of
+from gateway.read.visibility import Viewer, life_of
 from gateway.state.replay import scanned_digests, stored_digests
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
@@ -34,14 +34,14 @@ _PAGE = 500
 @dataclass(frozen=True, slots=True)
 class RevertTerms:
     """The terms of a revert. It covers the documents under ``prefix``, or only the one under
-    ``key``, if given; at most ``documents_max``, all of which have to be within ``sight``.
+    ``key``, if given; at most ``documents_max``, all of which have to be within ``viewer``.
     ``forced`` is by key."""
 
     catalog: str
     prefix: str
     conflict: OnConflict
     documents_max: int
-    sight: Sight | None
+    viewer: Viewer | None
     key: str | None = None
     forced: Mapping[str, Forced] = field(default_factory=dict)
 
@@ -175,8 +175,8 @@ class _Undos:
         return self._edits
 
     def _require_visible(self) -> None:
-        sight = self._terms.sight
-        if sight is None:
+        viewer = self._terms.viewer
+        if viewer is None:
             return
         lives = {
             life_of(each)
@@ -186,9 +186,9 @@ class _Undos:
             for each in (undo.base, undo.target)
             if each is not None
         }
-        if sight.hidden(lives):
+        if viewer.hidden(lives):
             raise RevertForbidden(
-                f"it would undo changes of documents that {sight.principal.name!r} may not read"
+                f"it would undo changes of documents that {viewer.principal.name!r} may not read"
             )
 
 

@@ -107,9 +107,9 @@ class AclLookup:
         self._lock = runtime.lock()
         self._past: OrderedDict[tuple[str, str, int], BareDocument | None] = OrderedDict()
 
-    def sight(self, principal: Principal, catalog: str) -> Sight | None:
-        """The sight of a principal that may read the catalog; None: it sees everything."""
-        return None if principal.may(Role.ADMIN, catalog) else Sight(self, principal, catalog)
+    def viewer(self, principal: Principal, catalog: str) -> Viewer | None:
+        """What a principal that may read the catalog sees of it; None: everything."""
+        return None if principal.may(Role.ADMIN, catalog) else Viewer(self, principal, catalog)
 
     def present(
         self, catalog: str, keys: Collection[str]
@@ -214,7 +214,7 @@ class AclLookup:
         return found
 
 
-class Sight:
+class Viewer:
     """What the acls of a catalog let a principal without the role admin see."""
 
     def __init__(self, acls: AclLookup, principal: Principal, catalog: str) -> None:
@@ -249,7 +249,7 @@ class Sight:
                 if not self._sees_life(life, document):
                     self.refuse(key)
 
-    def seen(self, keys: Collection[str]) -> list[str]:
+    def visible(self, keys: Collection[str]) -> list[str]:
         """Those of ``keys`` under which there is now a visible document."""
         seen = {
             key
@@ -260,7 +260,7 @@ class Sight:
         }
         return [key for key in keys if key in seen]
 
-    def closed(self, keys: Collection[str]) -> frozenset[str]:
+    def hidden_keys(self, keys: Collection[str]) -> frozenset[str]:
         """Those of ``keys`` under which there is now a document that isn't visible."""
         return frozenset(
             key
@@ -287,7 +287,7 @@ class Sight:
             if not self._sees_life(life, now)
         )
 
-    def commits(self, commits: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
+    def filter(self, commits: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
         """The same commits without the changes that aren't visible.
 
         A commit that loses a change also loses its message and idempotency key, which may reveal

@@ -69,7 +69,7 @@ class _Followed:
     state: DocumentRecord | None = None
 
 
-class _Seen(NamedTuple):
+class _ReadState(NamedTuple):
     """A stored document. ``fault``: why its record can't be written over. ``found``: that record,
     if it can be replaced by another one."""
 
@@ -169,10 +169,10 @@ class Repair:
         """None if the head was moved meanwhile. Everything up to ``written`` is written out."""
         catalog = head.catalog
         written = max(written, head.written)
-        seen = self._seen(head, written, key)
-        if seen is None:
+        read = self._read(head, written, key)
+        if read is None:
             return None
-        stored, found, fault = seen
+        stored, found, fault = read
         # The head is read again after the record, which may be newer only because the head moved.
         if fault is not None and self._has_moved(head):
             return None
@@ -204,25 +204,25 @@ class Repair:
         detail = f"was {_to(right)}, by commit {commit.revision}"
         return Repaired(catalog, key, detail, mended=True)
 
-    def _seen(self, head: Head, written: int, key: str) -> _Seen | None:
+    def _read(self, head: Head, written: int, key: str) -> _ReadState | None:
         """The stored document; None if it has changed meanwhile."""
         if written > head.revision:
             detail = f"the head is at {head.revision}, but written out to {written}"
-            return _Seen(None, None, detail)
+            return _ReadState(None, None, detail)
         try:
             stored = self._store.documents({head.catalog: [key]}).get((head.catalog, key))
         except ForeignRecord as error:
             stored, fault = None, error.detail
         else:
             if stored is None or stored.revision <= head.revision:
-                return _Seen(stored, None, None)
+                return _ReadState(stored, None, None)
             fault = f"it is stored as of {stored.revision}, the head is at {head.revision}"
         if self._mending is None:
-            return _Seen(stored, None, fault)
+            return _ReadState(stored, None, fault)
         found = self._mending.found_document(head.catalog, key)
         if found is None or (found.document and found.document.revision <= head.revision):
             return None
-        return _Seen(found.document, found, fault)
+        return _ReadState(found.document, found, fault)
 
     def _is_right(
         self, catalog: str, stored: DocumentRecord | None, expected: DocumentRecord | None
@@ -268,12 +268,12 @@ class Repair:
         return self._store.heads([head.catalog])[head.catalog].position != head.position
 
     def _commit(
-        self, head: Head, key: str, seen: DocumentRecord | None, right: DocumentRecord | None
+        self, head: Head, key: str, stored: DocumentRecord | None, right: DocumentRecord | None
     ) -> CommitRecord:
         changes: tuple[ChangeRecord, ...] = ()
         if right is None or not right.exists:
             # Without both, no commit made the record, and nobody could read it: an empty commit.
-            if begun := right or seen:
+            if begun := right or stored:
                 changes = (ChangeRecord(key, "delete", begun.create_revision),)
         else:
             change = ChangeRecord(
@@ -333,16 +333,16 @@ def _to(right: DocumentRecord | None) -> str:
     return f"written anew, as the log has it since {right.revision}"
 
 
-def _is_same(seen: DocumentRecord | None, right: DocumentRecord | None) -> bool:
+def _is_same(stored: DocumentRecord | None, right: DocumentRecord | None) -> bool:
     """Whether two states are the same. A missing document counts as a deleted one, since compaction
     may have removed the deletion from the log."""
-    if seen is None or not seen.exists or right is None or not right.exists:
-        return not (seen and seen.exists) and not (right and right.exists)
+    if stored is None or not stored.exists or right is None or not right.exists:
+        return not (stored and stored.exists) and not (right and right.exists)
     fields = ("revision", "create_revision", "commit_id", "time_us", "owners")
     return (
-        all(getattr(seen, name) == getattr(right, name) for name in fields)
-        and _equal(seen.content, right.content)
-        and patching.equal(seen.attributes or {}, right.attributes or {})
+        all(getattr(stored, name) == getattr(right, name) for name in fields)
+        and _equal(stored.content, right.content)
+        and patching.equal(stored.attributes or {}, right.attributes or {})
     )
 
 

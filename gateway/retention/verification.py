@@ -176,7 +176,7 @@ class HeldHead:
         self._store = store
         self._runtime = runtime
         self._pin_id = runtime.new_id()
-        seen: Head | None = None
+        before: Head | None = None
         while True:
             head = store.heads([catalog]).get(catalog)
             if head is None or not head.revision:
@@ -185,9 +185,9 @@ class HeldHead:
             self.head = head
             if self._pin():
                 break
-            if head == seen:
+            if head == before:
                 raise ForeignRecord(catalog, None, f"the head can't be pinned at {head.floor}")
-            seen = head
+            before = head
 
     def renew(self) -> None:
         """Renew the pin if it is old enough; call this now and then."""

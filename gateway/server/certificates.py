@@ -50,7 +50,7 @@ class CertificateFiles:
         self._config = config
         self._make = make
         self._stamp: _Stamp = ()
-        self._seen: _Stamp = ()
+        self._last_stamp: _Stamp = ()
         self._is_said = False
 
     def context(self) -> ssl.SSLContext:
@@ -58,14 +58,14 @@ class CertificateFiles:
         # Stamped first, so that a file that is renewed meanwhile is noticed the next time.
         stamp = self._read_stamp()
         made = self._make(self._config)
-        self._stamp = self._seen = stamp
+        self._stamp = self._last_stamp = stamp
         return made
 
     def renewed(self) -> ssl.SSLContext | None:
         """A new context if the files have changed since; else None. Blocks while it stats them."""
         stamp = self._read_stamp()
-        if stamp != self._seen:  # they may still be being written
-            self._seen, self._is_said = stamp, False
+        if stamp != self._last_stamp:  # they may still be being written
+            self._last_stamp, self._is_said = stamp, False
             return None
         if stamp == self._stamp or self._is_said:
             return None

@@ -169,7 +169,7 @@ class _Entry:
         return HeadPosition(self.revision, self.last, self.judged, self.last_verdict)
 
 
-class Seen(NamedTuple):
+class CachedState(NamedTuple):
     """An entry at one moment, with those of the requested documents that it has.
 
     ``tail`` contains the commits above ``written`` up to ``revision``; ``verdicts`` those up to
@@ -273,7 +273,7 @@ class Cache:
                 self._judge(entry, head.judged, head.judged_written, head.verdicts or ())
                 self._evict()
 
-    def view(self, catalog: str, keys: Collection[str] = ()) -> Seen | None:
+    def view(self, catalog: str, keys: Collection[str] = ()) -> CachedState | None:
         """The entry, with those of ``keys`` that are known, all at one moment."""
         with self._lock:
             entry = self._entries.get(catalog)
@@ -287,7 +287,7 @@ class Cache:
             for key in found:
                 self._use_document(catalog, key)
             self._use(catalog)
-            return Seen(
+            return CachedState(
                 entry.revision,
                 entry.time_us,
                 entry.written,

@@ -336,7 +336,7 @@ class Patience:
     def __init__(self, runtime: Runtime, limits: ServiceLimits) -> None:
         self._runtime = runtime
         self._grace_s = limits.write_out_grace_ms / 1000
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._reached: dict[str, tuple[int, float]] = {}
 
     def is_over(self, catalog: str, revision: int, commits: int) -> bool:
         """Whether the makers of a tail of ``commits`` commits, up to ``revision``, have had their
@@ -345,15 +345,15 @@ class Patience:
         if grace_s:
             grace_s += _GRACE_PER_COMMIT_S * commits
         now = self._runtime.monotonic()
-        seen, since = self._seen.get(catalog, (revision, now))
-        if seen < revision:  # for a lower revision, the time of the higher one counts
-            seen, since = revision, now
+        reached, since = self._reached.get(catalog, (revision, now))
+        if reached < revision:  # for a lower revision, the time of the higher one counts
+            reached, since = revision, now
         if now - since >= grace_s:
-            self._seen.pop(catalog, None)
+            self._reached.pop(catalog, None)
             return True
-        if len(self._seen) > _SIGHTINGS_MAX:
-            self._seen.clear()
-        self._seen[catalog] = (seen, since)
+        if len(self._reached) > _SIGHTINGS_MAX:
+            self._reached.clear()
+        self._reached[catalog] = (reached, since)
         return False
 
 

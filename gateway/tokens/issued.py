@@ -58,12 +58,12 @@ class IssuedToken:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A token as it was at ``looked_s``; None: there was none with this id."""
+class _CachedToken:
+    """A token as it was at ``read_s``; None: there was none with this id."""
 
     token: StoredToken | None
     principal: Principal | None
-    looked_s: float
+    read_s: float
     is_renewed: bool = False
 
 
@@ -82,8 +82,8 @@ class Tokens:
         self._store = store
         self._now_us = now_us
         self._monotonic = monotonic
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()
-        self._none: OrderedDict[str, _Seen] = OrderedDict()
+        self._cached: OrderedDict[str, _CachedToken] = OrderedDict()
+        self._none: OrderedDict[str, _CachedToken] = OrderedDict()
         self._unknown = _Lookups(store, monotonic, sleep)
         self._lock = threading.Lock()
 
@@ -123,8 +123,8 @@ class Tokens:
         if found is None:
             raise _invalid("this gateway did not issue the token")
         token_id, secret = found.groups()
-        seen = self._look_up(token_id)
-        stored = seen.token
+        cached = self._look_up(token_id)
+        stored = cached.token
         # The comparison's time says nothing about the secret. Ids aren't secret.
         if stored is None or not hmac.compare_digest(_digest(secret), stored.secret_sha256):
             raise _invalid("this gateway did not issue the token")
@@ -132,42 +132,42 @@ class Tokens:
             raise _invalid("the token was revoked")
         if stored.expires_us is not None and stored.expires_us <= self._now_us():
             raise _invalid("the token expired")
-        assert seen.principal is not None
-        return seen.principal
+        assert cached.principal is not None
+        return cached.principal
 
-    def _look_up(self, token_id: str) -> _Seen:
+    def _look_up(self, token_id: str) -> _CachedToken:
         now_s = self._monotonic()
         age_s = 0.0
         with self._lock:
-            seen = self._seen.get(token_id) or self._none.get(token_id)
-            if seen is not None:
-                age_s = now_s - seen.looked_s
-                if age_s < _RENEWED_S or (age_s < REMEMBERED_S and seen.is_renewed):
-                    return seen
-                seen.is_renewed = True
+            cached = self._cached.get(token_id) or self._none.get(token_id)
+            if cached is not None:
+                age_s = now_s - cached.read_s
+                if age_s < _RENEWED_S or (age_s < REMEMBERED_S and cached.is_renewed):
+                    return cached
+                cached.is_renewed = True
         try:
-            if seen is None or seen.token is None:
+            if cached is None or cached.token is None:
                 stored = self._unknown.token(token_id)
             else:
                 stored = self._store.token(token_id)
         except StoreUnreachable:
-            if seen is not None and age_s < REMEMBERED_S:
-                return seen
+            if cached is not None and age_s < REMEMBERED_S:
+                return cached
             with as_unavailable():
                 raise
         # A token with a malformed grant, which others wrote into the database, counts as none.
         whose = None if stored is None else _principal_of(stored)
-        seen = _Seen(stored if whose is not None else None, whose, now_s)
-        remembered, other = self._seen, self._none
-        if seen.token is None:
+        cached = _CachedToken(stored if whose is not None else None, whose, now_s)
+        remembered, other = self._cached, self._none
+        if cached.token is None:
             remembered, other = other, remembered
         with self._lock:
             other.pop(token_id, None)
-            remembered[token_id] = seen
+            remembered[token_id] = cached
             remembered.move_to_end(token_id)
             while len(remembered) > _REMEMBERED_MAX:
                 remembered.popitem(last=False)
-        return seen
+        return cached
 
 
 class ServedTokens:

@@ -60,7 +60,7 @@ def store(mongodb_uri: str) -> Iterator[Store]:
 def reader_of(gateway: GatewayService) -> Any:
     from gateway.access import Grant, Principal, Role
 
-    return gateway.acls.sight(Principal("eve", (Grant(Role.READ, "*"),)), "c")
+    return gateway.acls.viewer(Principal("eve", (Grant(Role.READ, "*"),)), "c")
 
 
 HEAVY_ACL: Any = {"acl": {"read": ["*b" * 250] * 100}}
@@ -88,7 +88,7 @@ def test_pages_end_where_acls_get_heavy(store: Store) -> None:
     assert gateway.acls.present("c", names) is not None
     present = dict(gateway.acls.present("c", names))
     assert list(map(type, present.values())) == [BareDocument] * 200, "piece by piece, all of them"
-    assert reader_of(gateway).closed(names) == frozenset(names)
+    assert reader_of(gateway).hidden_keys(names) == frozenset(names)
 
 
 def test_a_revert_is_refused_before_its_states_are_all_there(store: Store) -> None:

@@ -37,10 +37,10 @@ def close_and_delete(gateway: GatewayService, *, makes_again: bool) -> None:
 
 def sees_the_past(gateway: GatewayService) -> list[bool]:
     """Whether eve sees k as revision 1 had it: in a listing, and in the history."""
-    sight = gateway.acls.sight(EVE, "c")
-    assert sight is not None
-    listed = gateway.listing.page("c", whole, prefix="", after="", limit=9, revision=1, sight=sight)
-    told = sight.commits(gateway.commits("c", after=0, limit=1, key=None).commits)
+    eve = gateway.acls.viewer(EVE, "c")
+    assert eve is not None
+    listed = gateway.listing.page("c", whole, prefix="", after="", limit=9, revision=1, viewer=eve)
+    told = eve.filter(gateway.commits("c", after=0, limit=1, key=None).commits)
     return ["k" in {each.key for each in listed.documents}, bool(told[0].changes)]
 
 
@@ -56,12 +56,12 @@ def test_an_acl_that_is_half_written_out_is_not_remembered(
     seen: list[list[bool]] = []
 
     def look() -> None:
-        sight = reader.acls.sight(EVE, "c")
-        assert sight is not None
+        viewer = reader.acls.viewer(EVE, "c")
+        assert viewer is not None
         ((_, life),) = reader.acls.present("c", ["k"])
         assert life is not None
         assert life.revision > 2, "the documents are written out"
-        sight.hidden([FIRST])
+        viewer.hidden([FIRST])
         seen.append(sees_the_past(reader))
         if dies:
             raise StoreUnreachable("it is dead")
@@ -81,6 +81,6 @@ def test_an_acl_that_a_sweep_has_taken_away_lets_nobody_in(store: Store, makes_a
     head = store.heads(["c"])["c"].revision
     gateway.retention.compact("c", head)
     reader = gateway_on(store)
-    sight = reader.acls.sight(EVE, "c")
-    assert sight is not None
-    assert sight.hidden([FIRST]) == {FIRST}
+    viewer = reader.acls.viewer(EVE, "c")
+    assert viewer is not None
+    assert viewer.hidden([FIRST]) == {FIRST}

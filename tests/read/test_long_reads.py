@@ -153,8 +153,8 @@ def test_who_sees_nothing_of_what_takes_long_is_refused(
     """There is no key to go on behind."""
     for key in KEYS:
         gateway.write("c", key, Put({"n": 2}, 8, ANN_ALONE))
-    sight = gateway.acls.sight(EVE, "c")
-    more: dict[str, Any] = {"after": "", "limit": 1, "revision": None, "sight": sight}
+    viewer = gateway.acls.viewer(EVE, "c")
+    more: dict[str, Any] = {"after": "", "limit": 1, "revision": None, "viewer": viewer}
     store.seconds = LIMIT_S * 0.4
     cpu.begin(LIMIT_S)
     with pytest.raises(TooMuchWork):

@@ -61,14 +61,14 @@ def pages(
     history: History, names: Names, *, by: Principal | None, limit: int, **asked: Any
 ) -> tuple[list[str], list[str]]:
     """The keys and the folders of all pages."""
-    sight = None if by is None else history.gateway.acls.sight(by, "c")
+    viewer = None if by is None else history.gateway.acls.viewer(by, "c")
     keys: list[str] = []
     folders: list[str] = []
     page: KeyDigestPage | None = None
     while page is None or page.next_after is not None:
         after = "" if page is None else page.next_after
         page = history.gateway.digests.page(
-            "c", after=after or "", limit=limit, sight=sight, names=names, **asked
+            "c", after=after or "", limit=limit, viewer=viewer, names=names, **asked
         )
         assert len(page.documents) + len(page.folders) <= limit
         keys += [each.key for each in page.documents]

@@ -81,9 +81,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def keys(gateway: GatewayService, span: KeySpan, sight: Any = None) -> list[str]:
+def keys(gateway: GatewayService, span: KeySpan, viewer: Any = None) -> list[str]:
     page = gateway.listing.page(
-        "c", whole, prefix=span.prefix, after=span.after, limit=2000, revision=None, sight=sight
+        "c", whole, prefix=span.prefix, after=span.after, limit=2000, revision=None, viewer=viewer
     )
     assert page.next_after is None
     return [each.key for each in page.documents if span.holds(each.key)]
@@ -119,10 +119,10 @@ def test_ranges_are_about_as_large(
 def test_who_sees_few_documents_is_told_of_these_alone(
     gateway: GatewayService, way: str, span: KeySpan, count: int
 ) -> None:
-    sight = gateway.acls.sight(ANN, "c")
-    found = keys(gateway, span, sight)
+    viewer = gateway.acls.viewer(ANN, "c")
+    found = keys(gateway, span, viewer)
     assert len(found) < len(keys(gateway, span)) or span.prefix in ("open/", "none/") or not found
-    plan = gateway.partitions.plan("c", count, span, revision=None, sight=sight)
+    plan = gateway.partitions.plan("c", count, span, revision=None, viewer=viewer)
     if way == "counted":
         assert set(plan.bounds) <= set(found)
     if span.prefix == "open/":
@@ -141,9 +141,9 @@ def test_no_text_is_made_of_keys_out_of_sight(way: str) -> None:
     assert any("s" in bound for bound in told), "there is something to tell"
     hidden = [KeyEdit(each.key, EditAttributes(acl)) for each in secret]
     commit(gateway, hidden)
-    sight = gateway.acls.sight(ANN, "c")
+    viewer = gateway.acls.viewer(ANN, "c")
     for count in (2, 7, 20):
-        told = gateway.partitions.plan("c", count, EVERYTHING, revision=None, sight=sight).bounds
+        told = gateway.partitions.plan("c", count, EVERYTHING, revision=None, viewer=viewer).bounds
         assert told
         assert not set("secrt") & set("".join(told)), way
 

@@ -14,7 +14,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import DocumentRecord, Head
 from gateway.runtime import ThreadRuntime
 from gateway.state import cache as cache_module
-from gateway.state.cache import Cache, Seen
+from gateway.state.cache import Cache, CachedState
 from gateway.state.heads import HeadReader
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
@@ -84,7 +84,7 @@ class Remembering:
             self._cache.begin(head)
             self._cache.learn(catalog, revision, states(store, catalog, revision))
 
-    def catch_up(self) -> Seen:
+    def catch_up(self) -> CachedState:
         """What it knows of the last catalog afterwards."""
         for head in self._head_reader.observe(self._catalogs).values():
             assert head.revision == LAST

@@ -138,7 +138,7 @@ class ChangesRoutes(Routes):
             prefix=encoder.view.selection.prefix,
             settings=encoder.view.selection.settings,
             position=None if position is None else (position.revision, position.key or ""),
-            sight=encoder.view.sight,
+            viewer=encoder.view.viewer,
             holder=context.holder,
             page_documents=None if as_stream else asked["limit"],
         )
@@ -149,9 +149,9 @@ class ChangesRoutes(Routes):
             return _listed(begun)
 
     def _view(self, context: Context, catalog: str, asked: dict[str, Any]) -> shapes.WatcherView:
-        sight = self._gateway.acls.sight(context.by, catalog)
-        if sight is not None and asked["key"]:
-            sight.require_named(asked["key"])
+        viewer = self._gateway.acls.viewer(context.by, catalog)
+        if viewer is not None and asked["key"]:
+            viewer.require_named(asked["key"])
         selection = Selection(
             frozenset(asked["key"]),
             asked["prefix"],
@@ -159,7 +159,7 @@ class ChangesRoutes(Routes):
             frozenset(asked["manager"]),
             settings=_SETTINGS in asked["include"],
         )
-        return shapes.WatcherView(sight, selection)
+        return shapes.WatcherView(viewer, selection)
 
     def _encoder(self, catalog: str, view: shapes.WatcherView, include: Sequence[str]) -> _Encoder:
         include = [each for each in include if each in _IMAGES]

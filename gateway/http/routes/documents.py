@@ -221,17 +221,17 @@ def _require_seen(
     gateway: GatewayService, context: Context, catalog: str, document: DocumentRecord
 ) -> None:
     """Raise DocumentForbidden if the document may not be read; one read as of another time is
-    checked as a past state (``Sight.require_past``)."""
+    checked as a past state (``Viewer.require_past``)."""
     as_of_then = context.environ.get("QUERY_STRING")
     if document.attributes is None and not as_of_then:
         return
-    sight = gateway.acls.sight(context.by, catalog)
-    if sight is None:
+    viewer = gateway.acls.viewer(context.by, catalog)
+    if viewer is None:
         return
     if as_of_then:
-        sight.require_past(document)
+        viewer.require_past(document)
     else:
-        sight.require(document)
+        viewer.require(document)
 
 
 def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> None:
@@ -250,8 +250,8 @@ class OwnersRoutes(Routes):
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _LOSSES_PARAMETERS)
         manager = asked.pop("lost_by")
-        sight = self._gateway.acls.sight(context.by, catalog)
-        page = self._gateway.losses.page(LossQuery(catalog, manager, sight=sight, **asked))
+        viewer = self._gateway.acls.viewer(context.by, catalog)
+        page = self._gateway.losses.page(LossQuery(catalog, manager, viewer=viewer, **asked))
         more: dict[str, Any] | None = None
         if page.before is not None:
             more = {"before": page.before}

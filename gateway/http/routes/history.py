@@ -51,14 +51,14 @@ class HistoryRoutes(Routes):
         """A page of commits; ``next``: the next page's ``after`` or, newest first, ``before``."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _COMMITS_PARAMETERS)
-        sight = self._gateway.acls.sight(context.by, catalog)
-        if sight is not None and asked["key"] is not None:
-            sight.require_named([asked["key"]])
+        viewer = self._gateway.acls.viewer(context.by, catalog)
+        if viewer is not None and asked["key"] is not None:
+            viewer.require_named([asked["key"]])
         span = {name: asked.pop(name) for name in ("after", "limit", "key")}
         asked["since_us"], asked["until_us"] = asked.pop("since"), asked.pop("until")
 
         def encode_visible(commits: Sequence[CommitRecord]) -> list[msgspec.Raw]:
-            visible = commits if sight is None else sight.commits(commits)
+            visible = commits if viewer is None else viewer.filter(commits)
             return [msgspec.Raw(encode(commit_shape(commit))) for commit in visible]
 
         page = self._gateway.encoded_commits(catalog, encode_visible, **span, which=Which(**asked))
@@ -102,9 +102,9 @@ class HistoryRoutes(Routes):
         asked = query.parameters(context.environ, _DIFFERENCES_PARAMETERS)
         reading = self._gateway.differences
         span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
-        sight = self._gateway.acls.sight(context.by, catalog)
+        viewer = self._gateway.acls.viewer(context.by, catalog)
         page = reading.page(
-            span, _encoded_difference, after=asked["after"], limit=asked["limit"], sight=sight
+            span, _encoded_difference, after=asked["after"], limit=asked["limit"], viewer=viewer
         )
         more = page.next_after
         content = {
@@ -118,8 +118,8 @@ class HistoryRoutes(Routes):
 
     def _visible(self, context: Context, catalog: str, commit: CommitRecord) -> CommitRecord:
         """``commit`` without the changes of documents that the principal may not read."""
-        sight = self._gateway.acls.sight(context.by, catalog)
-        return commit if sight is None else sight.commits([commit])[0]
+        viewer = self._gateway.acls.viewer(context.by, catalog)
+        return commit if viewer is None else viewer.filter([commit])[0]
 
 
 def _idempotency_key(encoded: str) -> str:

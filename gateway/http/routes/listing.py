@@ -36,7 +36,7 @@ from gateway.model import DocumentRecord
 from gateway.read.digests import KeyDigest, KeyDigestPage, Names
 from gateway.read.listing import ListingPage
 from gateway.read.partitions import KeySpan
-from gateway.read.visibility import Sight
+from gateway.read.visibility import Viewer
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class ListingRoutes(Routes):
         names = _names(asked, by_key=keys is not None)
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
-        sight = self._gateway.acls.sight(context.by, catalog)
+        viewer = self._gateway.acls.viewer(context.by, catalog)
         page: ListingPage[msgspec.Raw] | KeyDigestPage
         documents: Sequence[msgspec.Raw | dict[str, Any]]
         folders: dict[str, Any] = {}
@@ -100,17 +100,17 @@ class ListingRoutes(Routes):
         if select is None and not names.contain:
             del asked["manager"]
             page = self._gateway.listing.page(
-                catalog, _encoded, revision=revision, sight=sight, **asked
+                catalog, _encoded, revision=revision, viewer=viewer, **asked
             )
             documents = page.documents
             more = page.next_after
         else:
             page = self._gateway.digests.page(
-                catalog, revision=revision, sight=sight, names=names, **asked
+                catalog, revision=revision, viewer=viewer, names=names, **asked
             )
             more = page.next_after
             if select is None:
-                documents, more = self._with_contents(catalog, page, sight)
+                documents, more = self._with_contents(catalog, page, viewer)
             else:
                 shape = _digest_shape if select == "digest" else _key_shape
                 documents = [shape(each) for each in page.documents]
@@ -129,7 +129,7 @@ class ListingRoutes(Routes):
         )
 
     def _with_contents(
-        self, catalog: str, page: KeyDigestPage, sight: Sight | None
+        self, catalog: str, page: KeyDigestPage, viewer: Viewer | None
     ) -> tuple[list[msgspec.Raw], str | None]:
         """The documents of a page of digests, as many as an answer may hold, and the key after
         which the next page begins."""
@@ -141,7 +141,7 @@ class ListingRoutes(Routes):
                 some = keys[done : done + at_once]
                 try:
                     _, found = self._gateway.listing.several(
-                        catalog, some, _encoded, revision=page.revision, sight=sight
+                        catalog, some, _encoded, revision=page.revision, viewer=viewer
                     )
                 except AboveLimit:
                     if len(some) == 1:
@@ -170,17 +170,17 @@ class ListingRoutes(Routes):
         keys = list(dict.fromkeys(keys))
         if len(keys) > _KEYS_MAX:
             query.refuse_parameter("key", f"at most {_KEYS_MAX} keys can be read at once")
-        sight = self._gateway.acls.sight(context.by, catalog)
+        viewer = self._gateway.acls.viewer(context.by, catalog)
         found: Mapping[str, KeyDigest | _TaggedShape | None]
         shape: Callable[[Any], Any] = attrgetter("shape")
         if asked["select"] is None:
             at, found = self._gateway.listing.several(
-                catalog, keys, _with_token, revision=revision, sight=sight
+                catalog, keys, _with_token, revision=revision, viewer=viewer
             )
         else:
             shape = _key_shape if asked["select"] == "key" else _digest_shape
             at, found = self._gateway.digests.several(
-                catalog, keys, revision=revision, sight=sight, manager=asked["manager"]
+                catalog, keys, revision=revision, viewer=viewer, manager=asked["manager"]
             )
         tokens = tuple((key, item.token if (item := found[key]) else None) for key in keys)
         documents = [
@@ -201,7 +201,7 @@ class ListingRoutes(Routes):
             owner=context.by.name,
             prefix=asked["prefix"],
             revision=revision,
-            sight=self._gateway.acls.sight(context.by, catalog),
+            viewer=self._gateway.acls.viewer(context.by, catalog),
         )
         tag = CatalogTag(export.revision)
         headers = state_headers(tag, export.revision)
@@ -227,9 +227,9 @@ class ListingRoutes(Routes):
         asked = query.parameters(context.environ, _PARTITIONS_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
         span = KeySpan(asked["prefix"], asked["after"], asked["until"])
-        sight = self._gateway.acls.sight(context.by, catalog)
+        viewer = self._gateway.acls.viewer(context.by, catalog)
         found = self._gateway.partitions.plan(
-            catalog, asked["count"], span, revision=revision, sight=sight
+            catalog, asked["count"], span, revision=revision, viewer=viewer
         )
         content = {"catalog": catalog, "revision": found.revision, "bounds": found.bounds}
         return body_answer(encode(content), [("Catalog-Revision", str(found.revision))])

@@ -77,9 +77,9 @@ def _hidden(
     gateway: GatewayService, ask: Ask, changes: tuple[ChangeRecord, ...]
 ) -> frozenset[Life]:
     """The lives in ``changes`` that the principal may not see when its revert is replayed."""
-    sight = gateway.acls.sight(ask.by, ask.catalog)
+    viewer = gateway.acls.viewer(ask.by, ask.catalog)
     lives = {Life(e.key, e.create_revision) for e in changes if e.key not in OWN_KEYS}
-    return frozenset() if sight is None else sight.hidden(lives)
+    return frozenset() if viewer is None else viewer.hidden(lives)
 
 
 def _skipped_shape(each: Skipped) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class RevertRoutes(Routes):
             asked["prefix"],
             asked["conflict"],
             self._limits.transaction_actions_max,
-            self._gateway.acls.sight(context.by, ask.catalog),
+            self._gateway.acls.viewer(context.by, ask.catalog),
             asked["key"],
             _forced(asked["force"] or ()),
         )

@@ -160,11 +160,11 @@ def _states(
     keys = [key for key in named_keys(edits) if key != SETTINGS_KEY]
     if outcome.replayed:
         return _replayed(gateway, ask, outcome, edits, keys)
-    sight = gateway.acls.sight(ask.by, ask.catalog)
+    viewer = gateway.acls.viewer(ask.by, ask.catalog)
     states = {}
     for key in keys:
         document = outcome.documents.get(key)
-        seen = sight is None or document is None or (key not in hidden and sight.sees(document))
+        seen = viewer is None or document is None or (key not in hidden and viewer.sees(document))
         states[key] = _state(document, seen=seen)
     if isinstance(outcome, Unchanged):
         for change in outcome.changes:  # of a dry run; those of ranges aren't shown one by one
@@ -205,9 +205,9 @@ def _replayed(
     try:
         if to_read:
             _, documents = gateway.listing.several(ask.catalog, to_read, whole, revision=revision)
-            sight = gateway.acls.sight(ask.by, ask.catalog)
-            if sight is not None:
-                hidden = sight.hidden({life_of(each) for each in documents.values() if each})
+            viewer = gateway.acls.viewer(ask.by, ask.catalog)
+            if viewer is not None:
+                hidden = viewer.hidden({life_of(each) for each in documents.values() if each})
     except RevisionCompacted:
         withheld = "compacted"
     except CommitError:  # the commit is answered even if its documents can't be read

@@ -24,7 +24,7 @@ from gateway.model import (
     Skipped,
 )
 from gateway.read.losses import Loss
-from gateway.read.visibility import Life, Sight, life_of
+from gateway.read.visibility import Life, Viewer, life_of
 from patching import ABSENT, join_pointer
 from patching.owners import OwnersChange, Ownership, OwnerTree
 from patching.values import rfc3339
@@ -259,19 +259,19 @@ def event_data(event: bytes) -> bytes:
 class WatcherView:
     """One watcher's view of the commits that all watchers share.
 
-    Changes that ``sight`` hides are left out, as in ``Sight.commits`` (None hides nothing). If
+    Changes that ``viewer`` hides are left out, as in ``Viewer.filter`` (None hides nothing). If
     nothing is left that ``selection`` wants, a watcher of everything gets the commit without
     changes, so that it sees every revision; a watcher of some documents doesn't get it.
     """
 
-    sight: Sight | None
+    viewer: Viewer | None
     selection: Selection
 
     def visible(self, commits: Sequence[EncodedCommit]) -> Sequence[EncodedCommit]:
         """The commits of ``commits`` as the watcher may see them. Raises StoreUnavailable."""
-        if self.sight is None or not commits:
+        if self.viewer is None or not commits:
             return commits
-        hidden = self.sight.hidden(frozenset().union(*(each.lives for each in commits)))
+        hidden = self.viewer.hidden(frozenset().union(*(each.lives for each in commits)))
         if not hidden:
             return commits
         visible = []
@@ -282,13 +282,13 @@ class WatcherView:
             gone = {life.key for life in each.lives & hidden}
             left = replace(each, keys=each.keys - gone)
             if self.selection.wants(left):
-                encoded = _without(each, hidden, self.sight.principal.name)
+                encoded = _without(each, hidden, self.viewer.principal.name)
                 visible.append(replace(left, encoded=encoded))
         return visible
 
     def may_see(self, document: DocumentRecord) -> bool:
         """Whether ``document``, as a past state, is visible. Raises StoreUnavailable."""
-        return self.sight is None or not self.sight.hidden((life_of(document),))
+        return self.viewer is None or not self.viewer.hidden((life_of(document),))
 
 
 def _without(commit: EncodedCommit, hidden: frozenset[Life], name: str) -> bytes:

@@ -317,8 +317,8 @@ def _document_left(gateway: GatewayService, ask: Ask, result: Result) -> Documen
         return None
     if document.attributes is None:
         return document
-    sight = gateway.acls.sight(ask.by, ask.catalog)
-    return document if sight is None or sight.sees(document) else None
+    viewer = gateway.acls.viewer(ask.by, ask.catalog)
+    return document if viewer is None or viewer.sees(document) else None
 
 
 def hidden_now(gateway: GatewayService, ask: Ask, outcome: Applied | Unchanged) -> frozenset[str]:
@@ -327,16 +327,16 @@ def hidden_now(gateway: GatewayService, ask: Ask, outcome: Applied | Unchanged) 
     The dry run might open them to the principal, or delete them. To see them, it has to do so
     really, and everybody then sees who did it.
     """
-    sight = gateway.acls.sight(ask.by, ask.catalog)
-    if sight is None or not isinstance(outcome, Unchanged) or not outcome.changes:
+    viewer = gateway.acls.viewer(ask.by, ask.catalog)
+    if viewer is None or not isinstance(outcome, Unchanged) or not outcome.changes:
         return frozenset()
     changed = {
         Life(each.key, each.create_revision)
         for each in outcome.changes
         if each.create_revision <= outcome.catalog_revision
     }
-    before = frozenset(life.key for life in sight.hidden(changed))
-    return before | sight.closed([each.key for each in outcome.changes])
+    before = frozenset(life.key for life in viewer.hidden(changed))
+    return before | viewer.hidden_keys([each.key for each in outcome.changes])
 
 
 def _document_then(gateway: GatewayService, ask: Ask, result: Result) -> DocumentRecord | None:
@@ -345,9 +345,9 @@ def _document_then(gateway: GatewayService, ask: Ask, result: Result) -> Documen
     try:
         revision = result.document.revision
         document = gateway.read_at_revision(ask.catalog, ask.key, revision).document
-        sight = gateway.acls.sight(ask.by, ask.catalog)
-        if sight is not None and document is not None:
-            sight.require_past(document)
+        viewer = gateway.acls.viewer(ask.by, ask.catalog)
+        if viewer is not None and document is not None:
+            viewer.require_past(document)
         return document
     except CommitError:
         return None

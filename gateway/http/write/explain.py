@@ -41,7 +41,7 @@ from gateway.model import (
     DocumentRecord,
     token_revision,
 )
-from gateway.read.visibility import Sight, life_of
+from gateway.read.visibility import Viewer, life_of
 from gateway.service import GatewayService
 
 _COMMITS_MAX = 20
@@ -89,11 +89,11 @@ def outcome_members(
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """A catalog's commits, as far as ``sight`` shows them (None: all)."""
+    """A catalog's commits, as far as ``viewer`` shows them (None: all)."""
 
     gateway: GatewayService
     catalog: str
-    sight: Sight | None
+    viewer: Viewer | None
 
     def under(self, prefix: str, since: int | None) -> list[CommitRecord] | None:
         """The commits on documents under ``prefix``, with the changes of these alone."""
@@ -117,16 +117,16 @@ class _Log:
             ).commits
         except CommitError:
             return None
-        if self.sight is None:
+        if self.viewer is None:
             return commits
         return [c for c in commits if key is None or any(key == each.key for each in c.changes)]
 
     def _bare(self, commits: Sequence[CommitRecord]) -> list[CommitRecord]:
         """The visible parts of ``commits`` without values, which aren't shown."""
-        seen = commits if self.sight is None else self.sight.commits(commits)
+        visible = commits if self.viewer is None else self.viewer.filter(commits)
         return [
             replace(each, changes=tuple(map(_without_value, each.changes)), skipped=())
-            for each in seen
+            for each in visible
         ]
 
 
@@ -146,7 +146,7 @@ def changes_since(
     If the token is of another catalog, or no gateway made it, they are useless but harmless.
     Whatever ``by`` may not see of them is left out.
     """
-    log = _Log(gateway, catalog, gateway.acls.sight(by, catalog))
+    log = _Log(gateway, catalog, gateway.acls.viewer(by, catalog))
     if len(failed.conflict.stale) > 1:
         return _of_several(log, failed)
     # No client knows the key of the settings: a condition on them counts as one on the catalog.
@@ -221,12 +221,12 @@ class Represented:
         return shown
 
     def _visible(self, catalog: str, key: str, token: str, met: _Met) -> DocumentRecord | None:
-        sight = self._gateway.acls.sight(self._by, catalog)
+        viewer = self._gateway.acls.viewer(self._by, catalog)
         document = met.get((key, token))
         if document is not None and document.content is not WITHHELD:
-            return document if sight is None or sight.sees(document) else None
+            return document if viewer is None or viewer.sees(document) else None
         document = self._document(catalog, key, token)
-        if document is None or sight is None or not sight.hidden([life_of(document)]):
+        if document is None or viewer is None or not viewer.hidden([life_of(document)]):
             return document
         return None
 

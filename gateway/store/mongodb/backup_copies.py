@@ -43,23 +43,23 @@ class CopyFile:
 
     def __init__(self, file: BinaryIO, head: Head) -> None:
         self._file = file
-        self._seen = hashlib.sha256()
+        self._digest = hashlib.sha256()
         self.commits = 0
         shown = {name: getattr(head, name) for name in _HEAD}
         file.write(bson.encode({"kind": _KIND, "format": records.FORMAT, "head": shown}))
 
     def add(self, commit: bytes) -> None:
         self._file.write(commit)
-        self._seen.update(commit)
+        self._digest.update(commit)
         self.commits += 1
 
     def end(self) -> None:
-        end = {"commits": self.commits, "sha256": self._seen.hexdigest()}
+        end = {"commits": self.commits, "sha256": self._digest.hexdigest()}
         self._file.write(bson.encode(end))
 
 
 def _copied_head(file: BinaryIO) -> tuple[Head, int]:
-    count, seen, end = 0, hashlib.sha256(), None
+    count, digest, end = 0, hashlib.sha256(), None
     try:
         begin = next(_records(file), None)
     except BSONError:
@@ -71,10 +71,10 @@ def _copied_head(file: BinaryIO) -> tuple[Head, int]:
                 end = each["commits"], each["sha256"]
             else:
                 count += 1
-                seen.update(each.raw)
+                digest.update(each.raw)
     except (BSONError, KeyError, TypeError) as error:
         raise BackupRefused("the file is damaged, or a part of it is missing") from error
-    if end != (count, seen.hexdigest()):
+    if end != (count, digest.hexdigest()):
         raise BackupRefused("the file is damaged, or a part of it is missing")
     return head, count
 
