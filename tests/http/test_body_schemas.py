@@ -83,7 +83,7 @@ MEMBERS: Final = [
 LATER: Final[dict[tuple[str, str], Callable[[Any], bool]]] = {
     # `key_bytes_max`
     ("UploadRequest", "/key"): lambda value: isinstance(value, str),
-    # `body_conditions` and `attributes_asked`, for bulk lines too
+    # `body_conditions` and `attributes_of`, for bulk lines too
     ("UploadRequest", "/if_match"): lambda _: True,
     ("UploadRequest", "/if_none_match"): lambda _: True,
     ("UploadRequest", "/attributes"): lambda _: True,

@@ -35,14 +35,14 @@ class ApplicationRoutes(Routes):
         """Begin a version, finish it, or set the principals that share the application."""
         refuse_terms(context.environ)
         name = application_name(application)
-        asked = take_members(context, self._limits, APPLICATION_REQUEST)
-        if asked["version"] is None and asked["principals"] is None:
+        members = take_members(context, self._limits, APPLICATION_REQUEST)
+        if members["version"] is None and members["principals"] is None:
             refuse_member("", "it needs a version, principals, or both")
-        if asked["version"] is None and asked["finished"]:
+        if members["version"] is None and members["finished"]:
             refuse_member("/finished", "it needs a version")
-        result = self._take(context, step_of(catalog, name, asked))
+        result = self._take(context, step_of(catalog, name, members))
         record = record_after(result, name)
-        content = {**_shape(name, record), "fence": fence_of(name, record, asked["run"])}
+        content = {**_shape(name, record), "fence": fence_of(name, record, members["run"])}
         return body_answer(encode(content), [("Catalog-Revision", str(result.catalog_revision))])
 
     @route("DELETE", f"{CATALOG}/applications/<segment:application>", "delete_application")

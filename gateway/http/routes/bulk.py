@@ -122,14 +122,14 @@ class BulkRoutes(Routes):
             if name in environ:
                 detail = f"{header}: each line has its own, as {member!r}"
                 raise RequestRefused("invalid_header", detail, header=header)
-        asked = parameters(environ, DRY_RUN_PARAMETERS)
+        params = parameters(environ, DRY_RUN_PARAMETERS)
         prefer = preferences(environ)
         media_types.require_lines(environ)
         refuse_encoded(environ)
         headers: HeaderList = [("Content-Type", media_types.LINES[0])]
         if prefer.wait_s is not None:
             headers.append(("Preference-Applied", f"wait={prefer.wait_s}"))
-        terms = LineTerms(context.by, self._limits, asked["dry_run"], prefer)
+        terms = LineTerms(context.by, self._limits, params["dry_run"], prefer)
         run = _Run(self._gateway, terms, context, self._shared)
         return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
 

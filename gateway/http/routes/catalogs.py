@@ -48,10 +48,10 @@ _READ_PARAMETERS: Final = query.takes(**query.READ)
 class WholeCatalogRoutes(Routes):
     @route("GET", "/v1/catalogs", "list_catalogs")
     def list(self, context: Context) -> Answer:
-        """The catalogs that the principal may read, by name. A page may hold fewer than asked."""
+        """The catalogs that the principal may read, by name. A page may hold fewer than params."""
         refuse_conditions(context.environ)
-        asked = query.parameters(context.environ, _CATALOGS_PARAMETERS)
-        heads, more = readable_catalogs(self._gateway.listing, context.by, **asked)
+        params = query.parameters(context.environ, _CATALOGS_PARAMETERS)
+        heads, more = readable_catalogs(self._gateway.listing, context.by, **params)
         content = {
             "catalogs": [
                 {
@@ -90,9 +90,9 @@ class WholeCatalogRoutes(Routes):
     @route("PUT", CATALOG, "put_catalog")
     def put(self, context: Context, catalog: str) -> Answer:
         """Replace the catalog's settings; create the catalog if there is none."""
-        asked = query.parameters(context.environ, _SETTINGS_PARAMETERS)
-        checks_lists, examined = asked["check_documents"], asked["examine"]
-        if examined is not None and not asked["dry_run"]:
+        params = query.parameters(context.environ, _SETTINGS_PARAMETERS)
+        checks_lists, examined = params["check_documents"], params["examine"]
+        if examined is not None and not params["dry_run"]:
             query.refuse_parameter("examine", "it needs dry_run=true")
         ask = read_ask(context, catalog, known=_SETTINGS_PARAMETERS)
         media_types.require_json(context.environ)
@@ -143,8 +143,8 @@ class RetentionRoutes(Routes):
     def create(self, context: Context, catalog: str) -> Answer:
         """Hold a revision, by default the head's."""
         refuse_terms(context.environ)
-        asked = take_members(context, self._limits, PIN_REQUEST)
-        pin = self._gateway.retention.pin(catalog, owner=context.by.name, **asked)
+        members = take_members(context, self._limits, PIN_REQUEST)
+        pin = self._gateway.retention.pin(catalog, owner=context.by.name, **members)
         location = f"{catalog_path(catalog)}/pins/{pin.id}"
         return body_answer(encode(_pin_shape(pin)), [("Location", location)], 201)
 
@@ -165,8 +165,8 @@ class RetentionRoutes(Routes):
     def renew(self, context: Context, catalog: str, pin: str) -> Answer:
         """Hold the same revision for ``seconds`` from now. Only the pin's principal may."""
         refuse_terms(context.environ)
-        asked = take_members(context, self._limits, PIN_RENEWAL)
-        renewed = self._gateway.retention.renew(catalog, pin, asked["seconds"], context.by.name)
+        members = take_members(context, self._limits, PIN_RENEWAL)
+        renewed = self._gateway.retention.renew(catalog, pin, members["seconds"], context.by.name)
         return body_answer(encode(_pin_shape(renewed)), [])
 
     @route("DELETE", f"{CATALOG}/pins/<segment:pin>", "delete_pin")
@@ -181,8 +181,8 @@ class RetentionRoutes(Routes):
     def compact(self, context: Context, catalog: str) -> Answer:
         """Drop the history below a revision; answer when it is gone."""
         refuse_terms(context.environ)
-        asked = take_members(context, self._limits, COMPACTION_REQUEST)
-        done = self._gateway.retention.compact(catalog, asked["revision"])
+        members = take_members(context, self._limits, COMPACTION_REQUEST)
+        done = self._gateway.retention.compact(catalog, members["revision"])
         content = {
             "catalog": catalog,
             "floor": done.floor,

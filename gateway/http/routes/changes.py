@@ -99,35 +99,34 @@ class ChangesRoutes(Routes):
             raise MethodNotAllowed(["GET"])
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
-        asked = query.parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)
-        _refuse_contradictions(asked)
+        params = query.parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)
+        _refuse_contradictions(params)
         position = _last_event_id(environ)
-        view = self._view(context, catalog, asked)
-        encoder = self._encoder(catalog, view, asked["include"])
-        if asked["initial"] and (position is None or position.key is not None):
-            return self._from_state(context, catalog, position, asked, encoder, as_stream=as_stream)
+        view = self._view(context, catalog, params)
+        encoder = self._encoder(catalog, view, params["include"])
+        if params["initial"] and (position is None or position.key is not None):
+            return self._from_state(context, catalog, position, params, encoder, as_stream)
         watcher = self._feed.watch(
             catalog,
-            after=_behind_commit(position, asked["after"] or 0),
+            after=_behind_commit(position, params["after"] or 0),
             selection=view.selection,
             holder=context.holder,
-            last="" if position is not None else asked["commit_id"],
+            last="" if position is not None else params["commit_id"],
         )
         if as_stream:
             bookmark_s = self._limits.watch_bookmark_s
             events = _events(watcher, encoder, bookmark_s, context, [_PREAMBLE])
             return _stream(events, watcher)
         with watcher:
-            return _polled(_take(watcher, asked["timeout"], asked["limit"], environ), encoder)
+            return _polled(_take(watcher, params["timeout"], params["limit"], environ), encoder)
 
     def _from_state(
         self,
         context: Context,
         catalog: str,
         position: shapes.FeedPosition | None,
-        asked: dict[str, Any],
+        params: dict[str, Any],
         encoder: _Encoder,
-        *,
         as_stream: bool,
     ) -> Answer:
         begun = self._gateway.feeds_from_state.begin(
@@ -140,7 +139,7 @@ class ChangesRoutes(Routes):
             position=None if position is None else (position.revision, position.key or ""),
             viewer=encoder.view.viewer,
             holder=context.holder,
-            page_documents=None if as_stream else asked["limit"],
+            page_documents=None if as_stream else params["limit"],
         )
         if as_stream:
             events = _events_from_state(begun, encoder, self._limits.watch_bookmark_s, context)
@@ -148,16 +147,16 @@ class ChangesRoutes(Routes):
         with begun.watcher:
             return _listed(begun)
 
-    def _view(self, context: Context, catalog: str, asked: dict[str, Any]) -> shapes.WatcherView:
+    def _view(self, context: Context, catalog: str, params: dict[str, Any]) -> shapes.WatcherView:
         viewer = self._gateway.acls.viewer(context.by, catalog)
-        if viewer is not None and asked["key"]:
-            viewer.require_named(asked["key"])
+        if viewer is not None and params["key"]:
+            viewer.require_named(params["key"])
         selection = Selection(
-            frozenset(asked["key"]),
-            asked["prefix"],
-            frozenset(asked["author"]),
-            frozenset(asked["manager"]),
-            settings=_SETTINGS in asked["include"],
+            frozenset(params["key"]),
+            params["prefix"],
+            frozenset(params["author"]),
+            frozenset(params["manager"]),
+            settings=_SETTINGS in params["include"],
         )
         return shapes.WatcherView(viewer, selection)
 
@@ -215,15 +214,15 @@ class _Encoder(NamedTuple):
             parts = []
 
 
-def _refuse_contradictions(asked: dict[str, Any]) -> None:
+def _refuse_contradictions(params: dict[str, Any]) -> None:
     """Refuse parameters that don't go together. With ``initial``, a list of some documents followed
     by the commits of others would make no state."""
-    if "" in asked["key"]:
+    if "" in params["key"]:
         query.refuse_parameter("key", "no document has an empty key")
     for name in ("after", "commit_id", "key", "author", "manager"):
-        if asked["initial"] and asked[name] not in (None, "", ()):
+        if params["initial"] and params[name] not in (None, "", ()):
             query.refuse_parameter(name, "it can't be given together with 'initial'")
-    if asked["commit_id"] and asked["after"] is None:
+    if params["commit_id"] and params["after"] is None:
         query.refuse_parameter("commit_id", "it is that of the commit at 'after', which is missing")
 
 

@@ -132,9 +132,9 @@ class DocumentRoutes(Routes):
         return self._write(context, ask, edit, Sent(body, media_type, len(raw)))
 
     def _apply(self, context: Context, catalog: str, key: str) -> Answer:
-        asked = query.parameters(context.environ, _APPLY_PARAMETERS)
-        ask = read_ask(context, catalog, key, asked=asked)
-        terms = apply_parameters(asked, context.by.name)
+        params = query.parameters(context.environ, _APPLY_PARAMETERS)
+        ask = read_ask(context, catalog, key, params=params)
+        terms = apply_parameters(params, context.by.name)
         raw = take_body(context, self._limits)
         wanted, size_bytes = decode_document(raw, self._limits)
         require_wanted(wanted)
@@ -191,21 +191,21 @@ def _reading(gateway: GatewayService, context: Context, catalog: str, key: str) 
     environ = context.environ
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
-    asked = query.parameters(environ, _DOCUMENT_PARAMETERS)
-    revision = asked_revision(gateway, context, catalog, asked)
+    params = query.parameters(environ, _DOCUMENT_PARAMETERS)
+    revision = requested_revision(gateway, context, catalog, params)
     if revision is None:
         return gateway.read(catalog, key)
     return gateway.read_at_revision(catalog, key, revision)
 
 
-def asked_revision(
-    gateway: GatewayService, context: Context, catalog: str, asked: dict[str, Any]
+def requested_revision(
+    gateway: GatewayService, context: Context, catalog: str, params: dict[str, Any]
 ) -> int | None:
-    """The revision asked for by ``revision`` or ``at``, which are removed from ``asked``; None: the
-    newest. If a commit may yet get a time at or before ``at``, the answer will say so.
+    """The revision asked for by ``revision`` or ``at``, which are removed from ``params``; None:
+    the newest. If a commit may yet get a time at or before ``at``, the answer will say so.
     """
-    revision: int | None = asked.pop("revision", None)
-    time_us: int | None = asked.pop("at", None)
+    revision: int | None = params.pop("revision", None)
+    time_us: int | None = params.pop("at", None)
     if time_us is None:
         return revision
     if revision is not None:
@@ -248,10 +248,10 @@ class OwnersRoutes(Routes):
     def losses(self, context: Context, catalog: str) -> Answer:
         """A manager's losses, the newest first; ``next`` has the next page's parameters."""
         refuse_conditions(context.environ)
-        asked = query.parameters(context.environ, _LOSSES_PARAMETERS)
-        manager = asked.pop("lost_by")
+        params = query.parameters(context.environ, _LOSSES_PARAMETERS)
+        manager = params.pop("lost_by")
         viewer = self._gateway.acls.viewer(context.by, catalog)
-        page = self._gateway.losses.page(LossQuery(catalog, manager, viewer=viewer, **asked))
+        page = self._gateway.losses.page(LossQuery(catalog, manager, viewer=viewer, **params))
         more: dict[str, Any] | None = None
         if page.before is not None:
             more = {"before": page.before}
@@ -274,10 +274,10 @@ class OwnersRoutes(Routes):
     def let_go(self, context: Context, catalog: str, key: str) -> Answer:
         """Let go: the manager owns nothing of the document any more, and what nobody else owns is
         removed. With ``pointer``: give back what plain writes own there."""
-        asked = query.parameters(context.environ, _LET_GO_PARAMETERS)
+        params = query.parameters(context.environ, _LET_GO_PARAMETERS)
         key = document_key(key, self._limits)
-        ask = read_ask(context, catalog, key, part="owners", asked=asked)
-        edit = owners_parameters(asked, context.by.name)
+        ask = read_ask(context, catalog, key, part="owners", params=params)
+        edit = owners_parameters(params, context.by.name)
         sent = replace(NOTHING_SENT, terms=owning_terms(edit))
         request = request_of(self._gateway, ask, (KeyEdit(ask.key, edit),), sent)
         return document_answer(self._gateway, ask, commit(self._gateway, context, ask, request))

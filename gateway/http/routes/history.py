@@ -50,18 +50,18 @@ class HistoryRoutes(Routes):
     def page(self, context: Context, catalog: str) -> Answer:
         """A page of commits; ``next``: the next page's ``after`` or, newest first, ``before``."""
         refuse_conditions(context.environ)
-        asked = query.parameters(context.environ, _COMMITS_PARAMETERS)
+        params = query.parameters(context.environ, _COMMITS_PARAMETERS)
         viewer = self._gateway.acls.viewer(context.by, catalog)
-        if viewer is not None and asked["key"] is not None:
-            viewer.require_named([asked["key"]])
-        span = {name: asked.pop(name) for name in ("after", "limit", "key")}
-        asked["since_us"], asked["until_us"] = asked.pop("since"), asked.pop("until")
+        if viewer is not None and params["key"] is not None:
+            viewer.require_named([params["key"]])
+        span = {name: params.pop(name) for name in ("after", "limit", "key")}
+        params["since_us"], params["until_us"] = params.pop("since"), params.pop("until")
 
         def encode_visible(commits: Sequence[CommitRecord]) -> list[msgspec.Raw]:
             visible = commits if viewer is None else viewer.filter(commits)
             return [msgspec.Raw(encode(commit_shape(commit))) for commit in visible]
 
-        page = self._gateway.encoded_commits(catalog, encode_visible, **span, which=Which(**asked))
+        page = self._gateway.encoded_commits(catalog, encode_visible, **span, which=Which(**params))
         content = {"commits": page.commits, "next": page.next_after}
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
@@ -99,12 +99,12 @@ class HistoryRoutes(Routes):
     def differences(self, context: Context, catalog: str) -> Answer:
         """A page of differences by key; ``next`` has the next page's parameters."""
         refuse_conditions(context.environ)
-        asked = query.parameters(context.environ, _DIFFERENCES_PARAMETERS)
+        params = query.parameters(context.environ, _DIFFERENCES_PARAMETERS)
         reading = self._gateway.differences
-        span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
+        span = reading.span(catalog, params["from"], params["to"], params["prefix"])
         viewer = self._gateway.acls.viewer(context.by, catalog)
         page = reading.page(
-            span, _encoded_difference, after=asked["after"], limit=asked["limit"], viewer=viewer
+            span, _encoded_difference, after=params["after"], limit=params["limit"], viewer=viewer
         )
         more = page.next_after
         content = {

@@ -83,9 +83,9 @@ class TokenRoutes(Routes):
     def create(self, context: Context) -> Answer:
         """A new token, which only this answer shows."""
         refuse_terms(context.environ)
-        asked = take_members(context, self._limits, TOKEN_REQUEST)
-        name, grants = _named(asked["name"]), _granted(asked["grants"])
-        issued = self._tokens().issue(name, grants, asked["expires_in_s"])
+        members = take_members(context, self._limits, TOKEN_REQUEST)
+        name, grants = _named(members["name"]), _granted(members["grants"])
+        issued = self._tokens().issue(name, grants, members["expires_in_s"])
         _audit(context, issued.stored)
         content = {**_shape(issued.stored), "token": issued.text}
         return body_answer(encode(content), [NO_STORE], 201)

@@ -16,7 +16,7 @@ from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import AboveLimit, GatewayError
 from gateway.http.context import Context, Environ, Recheck
 from gateway.http.routes import CATALOG, Routes, route
-from gateway.http.routes.documents import asked_revision
+from gateway.http.routes.documents import requested_revision
 from gateway.http.wire import query
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import JSON, require_key
@@ -85,28 +85,29 @@ class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/documents", "list_documents")
     def page(self, context: Context, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
-        asked = query.parameters(context.environ, _DOCUMENTS_PARAMETERS)
-        keys, revision = asked.pop("key"), asked_revision(self._gateway, context, catalog, asked)
-        names = _names(asked, by_key=keys is not None)
+        params = query.parameters(context.environ, _DOCUMENTS_PARAMETERS)
+        keys = params.pop("key")
+        revision = requested_revision(self._gateway, context, catalog, params)
+        names = _names(params, by_key=keys is not None)
         if keys is not None:
-            return self._several(context, catalog, keys, asked, revision)
+            return self._several(context, catalog, keys, params, revision)
         viewer = self._gateway.acls.viewer(context.by, catalog)
         page: ListingPage[msgspec.Raw] | KeyDigestPage
         documents: Sequence[msgspec.Raw | dict[str, Any]]
         folders: dict[str, Any] = {}
-        select = asked.pop("select")
-        if select is None and asked["limit"] > _LIMIT_MAX:
+        select = params.pop("select")
+        if select is None and params["limit"] > _LIMIT_MAX:
             query.refuse_parameter("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
         if select is None and not names.contain:
-            del asked["manager"]
+            del params["manager"]
             page = self._gateway.listing.page(
-                catalog, _encoded, revision=revision, viewer=viewer, **asked
+                catalog, _encoded, revision=revision, viewer=viewer, **params
             )
             documents = page.documents
             more = page.next_after
         else:
             page = self._gateway.digests.page(
-                catalog, revision=revision, viewer=viewer, names=names, **asked
+                catalog, revision=revision, viewer=viewer, names=names, **params
             )
             more = page.next_after
             if select is None:
@@ -159,11 +160,11 @@ class ListingRoutes(Routes):
         context: Context,
         catalog: str,
         keys: list[str],
-        asked: dict[str, Any],
+        params: dict[str, Any],
         revision: int | None,
     ) -> Answer:
         for name in ("prefix", "after"):
-            if asked[name]:
+            if params[name]:
                 query.refuse_parameter("key", f"it can't be given together with '{name}'")
         for key in keys:
             require_key(key, self._limits)
@@ -173,14 +174,14 @@ class ListingRoutes(Routes):
         viewer = self._gateway.acls.viewer(context.by, catalog)
         found: Mapping[str, KeyDigest | _TaggedShape | None]
         shape: Callable[[Any], Any] = attrgetter("shape")
-        if asked["select"] is None:
+        if params["select"] is None:
             at, found = self._gateway.listing.several(
                 catalog, keys, _with_token, revision=revision, viewer=viewer
             )
         else:
-            shape = _key_shape if asked["select"] == "key" else _digest_shape
+            shape = _key_shape if params["select"] == "key" else _digest_shape
             at, found = self._gateway.digests.several(
-                catalog, keys, revision=revision, viewer=viewer, manager=asked["manager"]
+                catalog, keys, revision=revision, viewer=viewer, manager=params["manager"]
             )
         tokens = tuple((key, item.token if (item := found[key]) else None) for key in keys)
         documents = [
@@ -193,13 +194,13 @@ class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/export", "export")
     def export(self, context: Context, catalog: str) -> Answer:
         """The whole catalog at one revision, streamed."""
-        asked = query.parameters(context.environ, _EXPORT_PARAMETERS)
-        revision = asked_revision(self._gateway, context, catalog, asked)
+        params = query.parameters(context.environ, _EXPORT_PARAMETERS)
+        revision = requested_revision(self._gateway, context, catalog, params)
         export = self._gateway.listing.export(
             catalog,
             _export_line,
             owner=context.by.name,
-            prefix=asked["prefix"],
+            prefix=params["prefix"],
             revision=revision,
             viewer=self._gateway.acls.viewer(context.by, catalog),
         )
@@ -224,12 +225,12 @@ class ListingRoutes(Routes):
     def plan(self, context: Context, catalog: str) -> Answer:
         """The revision, and the keys that end its key ranges."""
         refuse_conditions(context.environ)
-        asked = query.parameters(context.environ, _PARTITIONS_PARAMETERS)
-        revision = asked_revision(self._gateway, context, catalog, asked)
-        span = KeySpan(asked["prefix"], asked["after"], asked["until"])
+        params = query.parameters(context.environ, _PARTITIONS_PARAMETERS)
+        revision = requested_revision(self._gateway, context, catalog, params)
+        span = KeySpan(params["prefix"], params["after"], params["until"])
         viewer = self._gateway.acls.viewer(context.by, catalog)
         found = self._gateway.partitions.plan(
-            catalog, asked["count"], span, revision=revision, viewer=viewer
+            catalog, params["count"], span, revision=revision, viewer=viewer
         )
         content = {"catalog": catalog, "revision": found.revision, "bounds": found.bounds}
         return body_answer(encode(content), [("Catalog-Revision", str(found.revision))])
@@ -264,14 +265,14 @@ def _key_shape(each: KeyDigest) -> dict[str, Any]:
     return {"key": each.key, "etag": each.token, "revision": each.revision}
 
 
-def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
-    """The names to list, removed from ``asked``. Refuses parameters that don't go together."""
-    names = Names(asked.pop("contains"), asked.pop("delimiter"))
+def _names(params: dict[str, Any], *, by_key: bool) -> Names:
+    """The names to list, removed from ``params``. Refuses parameters that don't go together."""
+    names = Names(params.pop("contains"), params.pop("delimiter"))
     if names.contain and by_key:
         query.refuse_parameter("contains", "it can't be given together with 'key'")
-    if names.delimiter and (asked["select"] is None or by_key):
+    if names.delimiter and (params["select"] is None or by_key):
         query.refuse_parameter("delimiter", "it needs 'select=digest' or 'select=key'")
-    if asked["manager"] is not None and asked["select"] != "digest":
+    if params["manager"] is not None and params["select"] != "digest":
         query.refuse_parameter("manager", "it needs 'select=digest'")
     if all(names):
         query.refuse_parameter("delimiter", "it can't be given together with 'contains'")

@@ -133,48 +133,48 @@ class RevertRoutes(Routes):
         """Undo everything asked for as one commit, on the present documents; or nothing."""
         ask = read_ask(context, catalog)
         refuse_all_but_several(ask.conditions)
-        asked = take_members(context, self._limits, REVERT)
-        _require_either(asked)
-        if asked["key"] is not None:
-            require_key(asked["key"], self._limits)
+        members = take_members(context, self._limits, REVERT)
+        _require_either(members)
+        if members["key"] is not None:
+            require_key(members["key"], self._limits)
         ask = with_members(
-            ask, context.environ, asked["message"] or None, asked["author"], asked["dry_run"]
+            ask, context.environ, members["message"] or None, members["author"], members["dry_run"]
         )
         if ask.message is None:
-            ask = replace(ask, message=_message(asked))
+            ask = replace(ask, message=_message(members))
         try:
-            edits, refusal = self._edits(context, ask, asked), None
+            edits, refusal = self._edits(context, ask, members), None
         except CommitError as error:
             if ask.idempotency_key is None:
                 raise
             # The key decides: if it has before, history may be gone since, but its outcome stands.
             edits, refusal = [], error
         spend_operations(context, len(edits))
-        request = replace(self._request(ask, asked, edits), refusal=refusal)
+        request = replace(self._request(ask, members, edits), refusal=refusal)
         return revert_answer(self._gateway, ask, commit(self._gateway, context, ask, request))
 
-    def _edits(self, context: Context, ask: Ask, asked: dict[str, Any]) -> list[KeyEdit]:
+    def _edits(self, context: Context, ask: Ask, members: dict[str, Any]) -> list[KeyEdit]:
         terms = RevertTerms(
             ask.catalog,
-            asked["prefix"],
-            asked["conflict"],
+            members["prefix"],
+            members["conflict"],
             self._limits.transaction_actions_max,
             self._gateway.acls.viewer(context.by, ask.catalog),
-            asked["key"],
-            _forced(asked["force"] or ()),
+            members["key"],
+            _forced(members["force"] or ()),
         )
         reverts = self._gateway.reverts
-        if asked["revisions"] is None:
-            return reverts.to_revision(asked["to"], asked["from"], terms)
-        edits = reverts.of_revisions(asked["revisions"], terms)
+        if members["revisions"] is None:
+            return reverts.to_revision(members["to"], members["from"], terms)
+        edits = reverts.of_revisions(members["revisions"], terms)
         if any(each.key == SETTINGS_KEY for each in edits):
             require(context.by, Role.ADMIN, ask.catalog, "undoing a change of the settings")
         return edits
 
-    def _request(self, ask: Ask, asked: dict[str, Any], edits: Sequence[KeyEdit]) -> Request:
+    def _request(self, ask: Ask, members: dict[str, Any], edits: Sequence[KeyEdit]) -> Request:
         size_bytes = sum(getattr(each.edit, "size_bytes", 0) for each in edits)
-        not_in_body = ("message", "author", "dry_run", *(() if asked["force"] else ("force",)))
-        body = {name: value for name, value in asked.items() if name not in not_in_body}
+        not_in_body = ("message", "author", "dry_run", *(() if members["force"] else ("force",)))
+        body = {name: value for name, value in members.items() if name not in not_in_body}
         sent = Sent({"revert": body}, media_types.JSON, _REQUEST_BYTES + size_bytes)
         return request_of(self._gateway, ask, edits, sent)
 
@@ -197,29 +197,29 @@ def _forced(places: Sequence[Mapping[str, str | None]]) -> dict[str, Forced]:
     return found
 
 
-def _require_either(asked: dict[str, Any]) -> None:
-    if asked["key"] is not None and asked["prefix"]:
+def _require_either(members: dict[str, Any]) -> None:
+    if members["key"] is not None and members["prefix"]:
         refuse_member("/key", "it can't be given together with 'prefix'")
-    if (asked["revisions"] is None) == (asked["to"] is None):
+    if (members["revisions"] is None) == (members["to"] is None):
         refuse_member("", "it must have exactly one of: revisions, to")
-    since = asked["from"]
+    since = members["from"]
     if since is None:
         return
-    if asked["to"] is None:
+    if members["to"] is None:
         refuse_member("/from", "it needs 'to'")
-    if since < asked["to"]:
+    if since < members["to"]:
         refuse_member("/from", "it must not be before 'to'")
 
 
-def _message(asked: dict[str, Any]) -> str:
+def _message(members: dict[str, Any]) -> str:
     """The commit's message if the request has none."""
-    if asked["revisions"] is None:
-        done = f"reverts to revision {asked['to']}"
+    if members["revisions"] is None:
+        done = f"reverts to revision {members['to']}"
     else:
-        revisions = sorted(set(asked["revisions"]))
+        revisions = sorted(set(members["revisions"]))
         done = f"reverts {', '.join(map(str, revisions[:10]))}"
         if len(revisions) > 10:
             done += f" and {len(revisions) - 10} more"
-    if asked["key"] is not None:
-        return f"{done} of {asked['key'][:200]!r}"
-    return done + (f" under {asked['prefix'][:200]!r}" if asked["prefix"] else "")
+    if members["key"] is not None:
+        return f"{done} of {members['key'][:200]!r}"
+    return done + (f" under {members['prefix'][:200]!r}" if members["prefix"] else "")

@@ -70,17 +70,17 @@ class SubscriptionRoutes(Routes):
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Make or change a subscription; its position stays unless the body says where to begin."""
         name, check = self._change(context, subscription)
-        asked = take_members(context, self._limits, SUBSCRIPTION)
-        self._require_address(asked["to"])
-        _refuse_two_beginnings(asked)
+        members = take_members(context, self._limits, SUBSCRIPTION)
+        self._require_address(members["to"])
+        _refuse_two_beginnings(members)
         wanted = SubscriptionTerms(
-            asked["to"],
-            asked["prefix"],
-            asked["format"],
-            asked["from"],
-            asked["initial"],
-            asked["secret"],
-            asked["secret_overlap_s"],
+            members["to"],
+            members["prefix"],
+            members["format"],
+            members["from"],
+            members["initial"],
+            members["secret"],
+            members["secret_overlap_s"],
         )
         put = self._gateway.subscriptions.put(catalog, name, wanted, context.by.name, check)
         more = {} if put.secret is None else {"secret": put.secret}
@@ -105,11 +105,11 @@ class SubscriptionRoutes(Routes):
     def replay(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Deliver again from a revision on, or begin anew with the state."""
         name, check = self._change(context, subscription)
-        asked = take_members(context, self._limits, REPLAY)
-        _refuse_two_beginnings(asked)
-        if asked["from"] is None and not asked["initial"]:
+        members = take_members(context, self._limits, REPLAY)
+        _refuse_two_beginnings(members)
+        if members["from"] is None and not members["initial"]:
             refuse_member("/from", "it is missing; to begin anew, send 'initial': true")
-        by, after = context.by.name, asked["from"]
+        by, after = context.by.name, members["from"]
         return _answer(self._gateway.subscriptions.replay(catalog, name, after, by, check))
 
     def _change(self, context: Context, subscription: str) -> tuple[str, Check]:
@@ -131,8 +131,8 @@ class SubscriptionRoutes(Routes):
             refuse_member("/to", str(error))
 
 
-def _refuse_two_beginnings(asked: dict[str, Any]) -> None:
-    if asked["initial"] and asked["from"] is not None:
+def _refuse_two_beginnings(members: dict[str, Any]) -> None:
+    if members["initial"] and members["from"] is not None:
         refuse_member("/initial", "it can't be given together with 'from'")
 
 

@@ -16,7 +16,7 @@ from gateway.http.context import Context, Environ
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.body import attributes_asked, decode_document, require_few_values
+from gateway.http.wire.body import attributes_of, decode_document, require_few_values
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import body_conditions, refuse_conditions, refuse_terms
 from gateway.http.wire.headers import (
@@ -67,10 +67,10 @@ class UploadRoutes(Routes):
     def open(self, context: Context, catalog: str) -> Answer:
         """Check the conditions now and remember them; nothing is locked."""
         _refuse_terms(context.environ)
-        asked = take_members(context, self._limits, UPLOAD_REQUEST)
-        key = require_key(asked["key"], self._limits)
-        conditions = body_conditions(asked)
-        attributes = attributes_asked(asked)
+        members = take_members(context, self._limits, UPLOAD_REQUEST)
+        key = require_key(members["key"], self._limits)
+        conditions = body_conditions(members)
+        attributes = attributes_of(members)
         try:
             opened = self._gateway.uploads.open(catalog, key, context.by, conditions, attributes)
         except ConditionFailed as failed:

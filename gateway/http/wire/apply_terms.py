@@ -58,27 +58,27 @@ class ApplyTerms(NamedTuple):
         return [self.manager, self.conflict, [*self.force]]
 
 
-def apply_parameters(asked: Mapping[str, Any], principal: str) -> ApplyTerms:
+def apply_parameters(params: Mapping[str, Any], principal: str) -> ApplyTerms:
     """The terms in loaded parameters. Raises RequestRefused for an invalid pointer."""
-    force = _pointer_parameters(asked, "force")
-    return ApplyTerms(asked.get("manager") or principal, asked.get("conflict", "refuse"), force)
+    force = _pointer_parameters(params, "force")
+    return ApplyTerms(params.get("manager") or principal, params.get("conflict", "refuse"), force)
 
 
-def owners_parameters(asked: Mapping[str, Any], principal: str) -> LetGo | GiveBack:
+def owners_parameters(params: Mapping[str, Any], principal: str) -> LetGo | GiveBack:
     """The edit that a ``DELETE`` of owners asks for: to give back if there is a ``pointer``, else
     to let go. Raises RequestRefused."""
-    pointers = _pointer_parameters(asked, "pointer")
+    pointers = _pointer_parameters(params, "pointer")
     if not pointers:
-        return LetGo(asked.get("manager") or principal, asked["prune"])
+        return LetGo(params.get("manager") or principal, params["prune"])
     for name in ("manager", "prune"):
-        if asked.get(name):
+        if params.get(name):
             detail = f"parameters 'pointer' and {name!r} can't be given together"
             raise RequestRefused("invalid_parameter", detail, parameter=name)
     return GiveBack(pointers)
 
 
-def _pointer_parameters(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    pointers = tuple(asked.get(name, ()))
+def _pointer_parameters(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    pointers = tuple(params.get(name, ()))
     for pointer in pointers:
         try:
             patching.split_pointer(pointer)

@@ -522,7 +522,7 @@ def refuse_member(pointer: str, reason: str) -> NoReturn:
 _MODES: Final = ("keep", "clear", "replace")
 
 
-def attributes_asked(members: Mapping[str, Any], at: str = "") -> Attributes | None:
+def attributes_of(members: Mapping[str, Any], at: str = "") -> Attributes | None:
     """The new attributes in member ``attributes``: None keeps the old ones, {} clears them.
 
     Without the member the old ones are kept; null is refused. ``at`` is the pointer to ``members``

@@ -397,9 +397,9 @@ def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
         return False
     _refuse_dates(conditions)
     if conditions.if_match is not None and not _names(conditions.if_match, tag):
-        asked = tuple(sorted(map(tag_text, conditions.if_match)))
+        tags = tuple(sorted(map(tag_text, conditions.if_match)))
         about = f"{about}: its tag is {tag_text(tag)}"
-        raise ConditionFailed(StateConflict(Required.IF_MATCH, asked, about=about))
+        raise ConditionFailed(StateConflict(Required.IF_MATCH, tags, about=about))
     return conditions.if_none_match is not None and _names(conditions.if_none_match, tag)
 
 
@@ -419,13 +419,13 @@ def require_tag(conditions: Preconditions, tag: str | None, about: str) -> None:
     exist."""
     match, none_match = conditions.if_match, conditions.if_none_match
     if match is not None and (tag is None or not _names(match, tag)):
-        required, asked = Required.IF_MATCH, match
+        required, compared = Required.IF_MATCH, match
     elif none_match is not None and tag is not None and _names(none_match, tag):
-        required, asked = Required.IF_NONE_MATCH, none_match
+        required, compared = Required.IF_NONE_MATCH, none_match
     else:
         return
     now = "which doesn't exist" if tag is None else f"which exists; its tag is {tag_text(tag)}"
-    tags = tuple(sorted(map(tag_text, asked)))
+    tags = tuple(sorted(map(tag_text, compared)))
     raise ConditionFailed(StateConflict(required, tags, about=f"{about}, {now}"))
 
 

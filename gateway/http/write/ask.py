@@ -137,15 +137,15 @@ def read_ask(
     key: str = SETTINGS_KEY,
     part: Part = "content",
     known: Schema = WRITE_PARAMETERS,
-    asked: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
 ) -> Ask:
-    """The ask of a request. ``asked``: its parameters, if they are loaded already.
+    """The ask of a request. ``params``: its parameters, if they are loaded already.
 
     Raises RequestRefused for a malformed header or parameter, and Forbidden for an author that the
     principal may not name."""
     by, environ = context.by, context.environ
-    if asked is None:
-        asked = parameters(environ, known) if environ.get("QUERY_STRING") else {}
+    if params is None:
+        params = parameters(environ, known) if environ.get("QUERY_STRING") else {}
     return Ask(
         by=by,
         method=environ["REQUEST_METHOD"],
@@ -153,8 +153,8 @@ def read_ask(
         key=key,
         conditions=write_conditions(environ),
         prefer=preferences(environ),
-        dry_run=asked.get("dry_run", False),
-        resource_version=asked.get("resource_version"),
+        dry_run=params.get("dry_run", False),
+        resource_version=params.get("resource_version"),
         idempotency_key=idempotency_key(environ),
         message=commit_message(environ),
         author=author_of(commit_author(environ), by, catalog),
@@ -246,7 +246,7 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
         None if each is None else sorted(map(tag_text, each))
         for each in (conditions.if_match, conditions.if_none_match)
     ]
-    asked: list[Any] = [
+    parts: list[Any] = [
         ask.method,
         ask.catalog,
         ask.key,
@@ -259,11 +259,11 @@ def fingerprint(ask: Ask, sent: Sent) -> str:
         [] if sent.body is ABSENT else [sent.body],
     ]
     if ask.part != "content":
-        asked.append(ask.part)
+        parts.append(ask.part)
     if sent.attributes is not None:
-        asked.append({"attributes": sent.attributes})
+        parts.append({"attributes": sent.attributes})
     if conditions.unchanged_under:
-        asked.append({"unchanged_under": sorted(map(range_text, conditions.unchanged_under))})
+        parts.append({"unchanged_under": sorted(map(range_text, conditions.unchanged_under))})
     if sent.terms is not None:
-        asked.append({"terms": sent.terms})
-    return digest(asked)
+        parts.append({"terms": sent.terms})
+    return digest(parts)

@@ -82,8 +82,8 @@ class BeginNeeded(NamedTuple):
 def read_begin(raw: bytes, catalog: str, limits: RequestLimits) -> ApplicationStep:
     """The step that a ``begin`` asks for. Raises RequestRefused with a pointer into the line."""
     value = decode_value(raw, limits, BEGIN)
-    asked = load(_BEGIN, value, _invalid)
-    return step_of(catalog, asked.pop("application"), asked)
+    members = load(_BEGIN, value, _invalid)
+    return step_of(catalog, members.pop("application"), members)
 
 
 def _invalid(pointer: str, reason: str, errors: list[dict[str, str]]) -> RequestRefused:
@@ -91,11 +91,11 @@ def _invalid(pointer: str, reason: str, errors: list[dict[str, str]]) -> Request
     return invalid_body(BEGIN + pointer, reason, errors=placed)
 
 
-def step_of(catalog: str, name: str, asked: dict[str, Any]) -> ApplicationStep:
-    """``asked``: the other fields of the step, as a schema loads them."""
-    if asked["principals"] is not None:
-        asked["principals"] = tuple(asked["principals"])
-    return ApplicationStep(catalog, name, **asked)
+def step_of(catalog: str, name: str, members: dict[str, Any]) -> ApplicationStep:
+    """``members``: the other fields of the step, as a schema loads them."""
+    if members["principals"] is not None:
+        members["principals"] = tuple(members["principals"])
+    return ApplicationStep(catalog, name, **members)
 
 
 def step_request(gateway: GatewayService, by: Principal, step: ApplicationStep) -> Request:

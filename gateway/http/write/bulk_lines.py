@@ -52,7 +52,7 @@ from gateway.http.wire.body import (
     AUTHOR,
     MESSAGE,
     REVISION,
-    attributes_asked,
+    attributes_of,
     decode_document,
     decode_patch,
     decode_value,
@@ -323,8 +323,8 @@ def _edit(
         value, size_bytes = decode_document(required(large, "value"), limits, "/value")
         attributes = None
         if "attributes" in large:
-            asked = decode_value(large["attributes"], limits, "/attributes")
-            attributes = attributes_asked({"attributes": asked})
+            member = decode_value(large["attributes"], limits, "/attributes")
+            attributes = attributes_of({"attributes": member})
         return Put(value, size_bytes, attributes), Sent(value, media_types.JSON, 0, attributes)
     if operation == "merge":
         value = decode_value(required(large, "value"), limits, "/value")
@@ -334,9 +334,9 @@ def _edit(
     if operation == "apply":
         wanted, size_bytes = decode_document(required(large, "value"), limits, "/value")
         require_wanted(wanted, "/value")
-        asked_terms = apply_members(members, terms.by.name)
-        sent = Sent(wanted, media_types.APPLY, 0, terms=asked_terms.as_json())
-        return asked_terms.edit(wanted, size_bytes), sent
+        apply_terms = apply_members(members, terms.by.name)
+        sent = Sent(wanted, media_types.APPLY, 0, terms=apply_terms.as_json())
+        return apply_terms.edit(wanted, size_bytes), sent
     if operation in ("let_go", "give_back"):
         lets_go = operation == "let_go"
         edit = let_go_members(members, terms.by.name) if lets_go else give_back_members(members)

@@ -45,7 +45,7 @@ from gateway.http.wire.body import (
     AUTHOR,
     MESSAGE,
     REVISION,
-    attributes_asked,
+    attributes_of,
     decode_value,
     document_bytes,
     invalid_body,
@@ -102,8 +102,8 @@ def read_transaction(
 ) -> TransactionBody:
     """The transaction that ``raw`` asks for. Raises RequestRefused, Unstorable, and AboveLimit."""
     body: Any = decode_value(raw, None)
-    asked = load(TRANSACTION, body, invalid_body)
-    lists = {name: asked[name] for name in ("compare", "then", "else") if name in body}
+    members = load(TRANSACTION, body, invalid_body)
+    lists = {name: members[name] for name in ("compare", "then", "else") if name in body}
     count = sum(map(len, lists.values())) + _conditions_in(lists)
     _refuse_many(
         count, "compares and actions", "transaction_actions_max", limits.transaction_actions_max
@@ -117,9 +117,9 @@ def read_transaction(
         compare=compare,
         then=then,
         otherwise=otherwise,
-        message=asked["message"] or None,
-        author=asked["author"],
-        dry_run=asked["dry_run"],
+        message=members["message"] or None,
+        author=members["author"],
+        dry_run=members["dry_run"],
         body=lists,
     )
 
@@ -211,7 +211,7 @@ def _replacing(
 
 def _put(item: dict[str, Any], at: str, reader: _Reader) -> edits.Edit:
     value, size_bytes = _value(item, at, reader)
-    attributes = attributes_asked(item, at)
+    attributes = attributes_of(item, at)
     if attributes:
         document_bytes(attributes, reader.limits, f"{at}/attributes/value")
     return edits.Put(value, size_bytes, attributes)
