@@ -30,7 +30,7 @@ from gateway.errors import (
 from gateway.limits import ServiceLimits
 from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, DocumentRecord
 from gateway.read.history import HistoryReads
-from gateway.read.listing import Listing, not_overtaken, whole
+from gateway.read.listing import Listing, as_is, not_overtaken
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.store.unreachable import as_unavailable
@@ -96,7 +96,7 @@ class CatalogWide:
             head = self._settler.settle(catalog)
         if head.revision == 0 or head.deleted:
             raise CatalogNotFound(catalog, head.revision)
-        _, found = self._listing.several(catalog, [SETTINGS_KEY], whole, revision=head.revision)
+        _, found = self._listing.several(catalog, [SETTINGS_KEY], as_is, revision=head.revision)
         return LiveCatalog(catalog, head.revision, head.time_us, head.floor, found[SETTINGS_KEY])
 
     def set_up(self, request: Request) -> WriteOutcome:

@@ -96,7 +96,7 @@ class CpuAccount:
         return MemoryFull("the process has no memory left for what the request takes")
 
 
-class _Nobodys(CpuAccount):
+class _Unlimited(CpuAccount):
     """The account of code that may be interrupted but not broken off: it computes for no request,
     or for one whose outcome is certain. It counts nothing, so it can be shared."""
 
@@ -111,7 +111,7 @@ class _Nobodys(CpuAccount):
         return MemoryError()
 
 
-class _Whole(CpuAccount):
+class _Uninterruptible(CpuAccount):
     """The account of code that may be neither interrupted nor broken off."""
 
     __slots__ = ()
@@ -122,8 +122,8 @@ class _Whole(CpuAccount):
     def charge(self, _seconds: float) -> None: ...
 
 
-_WHOLE: Final = _Whole(math.inf)
-_NOBODYS: Final = _Nobodys(math.inf)
+_UNINTERRUPTIBLE: Final = _Uninterruptible(math.inf)
+_UNLIMITED: Final = _Unlimited(math.inf)
 # The account of the request that this thread or greenlet works for, and that of the section that it
 # is in, if any.
 _own: ContextVar[CpuAccount | None] = ContextVar("own", default=None)
@@ -186,7 +186,7 @@ class section:  # noqa: N801 - it reads as a statement
     def __enter__(self) -> None:
         if self._account is not None and _drawn.get() is None:
             if slices.is_over:
-                slices.give_turn()
+                slices.yield_now()
             self._account.require()
             self._token = _drawn.set(self._account)
 
@@ -207,22 +207,22 @@ class section:  # noqa: N801 - it reads as a statement
             raise drawn.without_memory() from None
 
 
-class whole:  # noqa: N801 - it reads as a statement
+class uninterrupted:  # noqa: N801 - it reads as a statement
     """A context within a section that is neither interrupted nor broken off, because it takes a
     lock, or changes what others see."""
 
     __slots__ = ("_token",)
 
     def __enter__(self) -> None:
-        self._token = _drawn.set(_WHOLE)
+        self._token = _drawn.set(_UNINTERRUPTIBLE)
 
     def __exit__(self, *_: object) -> None:
         _drawn.reset(self._token)
 
 
-def is_whole() -> bool:
-    """Whether this thread, or greenlet, is in a ``whole``."""
-    return _drawn.get() is _WHOLE
+def is_uninterrupted() -> bool:
+    """Whether this thread, or greenlet, is in a ``uninterrupted``."""
+    return _drawn.get() is _UNINTERRUPTIBLE
 
 
 def conclude() -> None:
@@ -233,10 +233,10 @@ def conclude() -> None:
     """
     where = _own if _drawn.get() is None else _drawn
     if where.get() is not None:
-        where.set(_NOBODYS)
+        where.set(_UNLIMITED)
 
 
-def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+def in_section(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """``function`` as a section on the account of the request that it is called for, if any.
 
     Once the request's outcome is certain (``conclude``), it isn't broken off any more.
@@ -247,7 +247,7 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """``function`` as a section on the request's account; without a request, one that can only be
     interrupted. For functions that both requests and the process's own work call."""
-    return _as_section(function, _NOBODYS)
+    return _as_section(function, _UNLIMITED)
 
 
 def _as_section(
@@ -262,7 +262,7 @@ def _as_section(
         if account is None or _drawn.get() is not None:  # no section, or a part of one
             return function(*given, **named)
         if slices.is_over:
-            slices.give_turn()
+            slices.yield_now()
         account.require()
         token = _drawn.set(account)
         # However it ends, the section is left first: whatever is called in it could be broken off,
@@ -307,26 +307,26 @@ class Slices:
     looks at its sockets. ``longest_s`` and ``long`` count all code, inside and outside of sections.
 
     While the present slice ``is_over``, code that begins to compute, or doesn't have to wait for
-    its client, calls ``give_turn``.
+    its client, calls ``yield_now``.
     """
 
     def __init__(self) -> None:
         self.is_over = False
-        self.give_turn: Callable[[], None] = lambda: None
+        self.yield_now: Callable[[], None] = lambda: None
         self.longest_s = 0.0
         self.long = 0
-        self.turns = 0
+        self.yields = 0
         self.broken_off = 0
 
 
 slices: Final = Slices()
 
 
-def let_others() -> None:
+def yield_if_over() -> None:
     """Let others go on first if the time slice is over. For code outside of sections that is about
     to compute for long, and holds no lock."""
     if slices.is_over:
-        slices.give_turn()
+        slices.yield_now()
 
 
 _EDGES: Final = frozenset(
@@ -334,9 +334,9 @@ _EDGES: Final = frozenset(
     for each in (
         section.__enter__,
         section.__exit__,
-        whole.__enter__,
-        whole.__exit__,
+        uninterrupted.__enter__,
+        uninterrupted.__exit__,
         conclude,
-        computed(draw),  # any wrapper of ``_as_section``: they all share one code object
+        in_section(draw),  # any wrapper of ``_as_section``: they all share one code object
     )
 )

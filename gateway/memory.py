@@ -31,7 +31,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gateway.access.principal import Shares
-from gateway.cpu import let_others
+from gateway.cpu import yield_if_over
 from gateway.errors import AboveLimit, MemoryFull
 from gateway.limits import MIB, MemoryLimits
 from gateway.runtime import Event, Runtime
@@ -105,7 +105,7 @@ def parsed_bytes(*values: object) -> int:
 
 
 def _parsed_bytes(value: object) -> int:
-    let_others()
+    yield_if_over()
     return text_weight(_encode(value))
 
 

@@ -62,7 +62,7 @@ def test_who_waits_for_a_turn_goes_on_one_between_two_looks_in_order(clock: Cloc
 def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(clock: Clock) -> None:
     """Forty requests are ready at once, and each takes 20 ms."""
     slices, done = TimeSlices(), list[int]()
-    cpu.slices.give_turn = slices.give_turn
+    cpu.slices.yield_now = slices.yield_now
     looks: dict[int, list[int]] = {}
 
     def small(number: int) -> None:
@@ -78,7 +78,7 @@ def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(cl
 
 def test_who_begins_and_who_goes_on_take_turns(clock: Clock) -> None:
     slices, order = TimeSlices(), list[str]()
-    cpu.slices.give_turn = slices.give_turn
+    cpu.slices.yield_now = slices.yield_now
 
     def run(name: str, steps: int) -> None:
         with cpu.section(CpuAccount(100.0)):
@@ -150,7 +150,7 @@ def test_who_sends_its_body_as_fast_as_it_is_read_gives_others_their_turn(
 ) -> None:
     """No read waits: neither for one body, nor for several that come at once."""
     slices, looks = TimeSlices(), list[int]()
-    cpu.slices.give_turn = slices.give_turn
+    cpu.slices.yield_now = slices.yield_now
     under_way = BodiesUnderWay(ConnectionLimits())
 
     def received(size: int) -> bytes:

@@ -16,7 +16,7 @@ from marshmallow import fields
 
 from gateway import cpu
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, Weighing, key_schema
-from gateway.decide.strict import SWITCH, Exact, load, strict, whole
+from gateway.decide.strict import SWITCH, Exact, integer, load, strict
 from gateway.errors import AboveLimit, ItemsCollide, SchemaViolation, SettingsInvalid
 from gateway.limits import MIB
 from gateway.model import DocumentRecord
@@ -108,7 +108,7 @@ class CompiledSettings:
         if known is not None and equal(known[0].content, document.content):
             return known[1]
         settings = parse_settings(document.content, accepted=True)
-        with cpu.whole(), self._lock:
+        with cpu.uninterrupted(), self._lock:
             self._drop(document.commit_id)
             self._known[document.commit_id] = document, settings
             self._bytes += _memory_of(document, settings)
@@ -160,7 +160,7 @@ def _declared(arrays: list[Json]) -> ListDeclarations:
         raise SettingsInvalid(f"/arrays{error.pointer or ''}", error.detail) from error
 
 
-_RETAINED: Final = whole(1, _NUMBER_MAX, allow_none=True)
+_RETAINED: Final = integer(1, _NUMBER_MAX, allow_none=True)
 SETTINGS: Final = strict(
     schemas=Exact(
         dict,

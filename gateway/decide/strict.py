@@ -11,7 +11,7 @@ from typing import Any, Final
 from marshmallow import Schema, ValidationError, fields, missing, pre_load
 from marshmallow.exceptions import SCHEMA
 
-from gateway.cpu import computed
+from gateway.cpu import in_section
 from patching import join_pointer
 
 _ERRORS_MAX = 20
@@ -40,7 +40,7 @@ class Exact(fields.Field[Any]):
         return value
 
 
-def whole(minimum: int = 0, maximum: int = 2**63 - 1, **options: Any) -> Exact:
+def integer(minimum: int = 0, maximum: int = 2**63 - 1, **options: Any) -> Exact:
     rule = f"it must be a whole number from {minimum} to {maximum}"
     return Exact(int, rule, lambda number: minimum <= number <= maximum, **options)
 
@@ -77,7 +77,7 @@ def strict(**members: fields.Field[Any]) -> Schema:
     return _Strict.from_dict(members)()
 
 
-@computed
+@in_section
 def load(schema: Schema, value: Any, refused: Callable[..., Exception]) -> dict[str, Any]:
     """The members of ``value`` by ``schema``. Raises ``refused(pointer, message, errors=…)``.
 

@@ -294,7 +294,7 @@ class Sampler:
         self._gauges["gateway_longest_slice_seconds"].set(slices.longest_s)
         for name, count in (
             ("gateway_long_slices_total", slices.long),
-            ("gateway_turns_total", slices.turns),
+            ("gateway_turns_total", slices.yields),
             ("gateway_broken_off_total", slices.broken_off),
         ):
             self._counters[name].inc(count - self._counted.get(name, 0))

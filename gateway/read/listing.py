@@ -98,7 +98,7 @@ class _Scan(NamedTuple):
     is_export: bool = False
 
 
-def whole(document: DocumentRecord) -> DocumentRecord:
+def as_is(document: DocumentRecord) -> DocumentRecord:
     """The document itself, as an ``Encode``: for callers that have few documents."""
     return document
 

@@ -89,7 +89,7 @@ class BodiesUnderWay:
         try:
             while received < size:
                 if slices.is_over:  # a fast client never makes its reader wait
-                    slices.give_turn()
+                    slices.yield_now()
                 piece = read(min(size - received, _STEP_BYTES))
                 if not piece:
                     break

@@ -81,7 +81,7 @@ class TimeSlices:
     def start(self) -> None:
         """Begin. Called in the main thread, after the fork."""
         self._used_s = time.thread_time()
-        cpu.slices.give_turn = self.give_turn
+        cpu.slices.yield_now = self.yield_now
         signal.signal(signal.SIGPROF, self.tick)
         signal.siginterrupt(signal.SIGPROF, False)
         signal.setitimer(signal.ITIMER_PROF, _TICK_S, _TICK_S)
@@ -96,7 +96,7 @@ class TimeSlices:
         If there was a look since the last tick, all of the time since that tick counts as one
         slice: more than a tick of it can only be one call of C code, which holds signals back.
         """
-        if self._is_in_line:  # the signal interrupts ``_give_turn``
+        if self._is_in_line:  # the signal interrupts ``_yield_in_line``
             return
         used_s = time.thread_time()
         self._note_poll(self._used_s)
@@ -111,17 +111,17 @@ class TimeSlices:
         code = None if frame is None else frame.f_code
         if cpu.draw(spent_s, code):
             if cpu.slices.is_over:
-                self._give_turn(self._waiting)
-        elif slice_s >= _UNMARKED_SLICE_S and not cpu.is_whole() and _serves(frame):
-            self._give_turn(self._waiting)
+                self._yield_in_line(self._waiting)
+        elif slice_s >= _UNMARKED_SLICE_S and not cpu.is_uninterrupted() and _serves(frame):
+            self._yield_in_line(self._waiting)
 
-    def give_turn(self) -> None:
+    def yield_now(self) -> None:
         """If the slice is still over, wait until others have run."""
         if get_ident() != self._thread or gevent.getcurrent() is self._hub:
             return
         self._note_poll(time.thread_time())
         if cpu.slices.is_over:
-            self._give_turn(self._beginning)
+            self._yield_in_line(self._beginning)
 
     def _note_poll(self, used_s: float) -> None:
         """Begin a slice at ``used_s`` if there was a look since the last call."""
@@ -130,9 +130,9 @@ class TimeSlices:
             self._poll, self._slice_from_s, self._is_logged = poll, used_s, False
             cpu.slices.is_over = False
 
-    def _give_turn(self, line: deque[Waiter[None]]) -> None:
+    def _yield_in_line(self, line: deque[Waiter[None]]) -> None:
         """Wait in ``line``, on the stack of whatever is computed, until it may go on."""
-        cpu.slices.turns += 1
+        cpu.slices.yields += 1
         waiter: Waiter[None] = Waiter()
         self._is_in_line = True
         line.append(waiter)

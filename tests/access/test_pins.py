@@ -10,7 +10,7 @@ from gateway.errors import AboveLimit
 from gateway.http import create_app
 from gateway.http.wire.codes import KINDS
 from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.read.listing import whole
+from gateway.read.listing import as_is
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.settings import Settings
@@ -109,17 +109,17 @@ def test_exports_are_pins_of_their_principal() -> None:
     lines = [{"catalog": "c", "key": f"k{n}", "op": "put", "value": n} for n in range(501)]
     assert {line["status"] for line in writer.bulk(*lines)} == {201}
     share = limits.retention.pins_per_principal_max
-    exports = [gateway.listing.export("c", whole, owner="eve") for _ in range(share)]
+    exports = [gateway.listing.export("c", as_is, owner="eve") for _ in range(share)]
     assert {(pin.owner, pin.note) for pin in gateway.retention.pins("c")} == {("eve", "export")}
     with pytest.raises(AboveLimit):
-        gateway.listing.export("c", whole, owner="eve")
-    other = gateway.listing.export("c", whole, owner="ann")
+        gateway.listing.export("c", as_is, owner="eve")
+    other = gateway.listing.export("c", as_is, owner="ann")
     assert sum(map(len, other.pages)) == 501
     eve = service.caller("eve", "read:c")
     problem(eve.send("GET", f"{catalog_path('c')}/export"), "over_limit")
     for export in exports:
         export.close()
-    assert sum(map(len, gateway.listing.export("c", whole, owner="eve").pages)) == 501
+    assert sum(map(len, gateway.listing.export("c", as_is, owner="eve").pages)) == 501
     assert eve.send("GET", f"{catalog_path('c')}/export").status_code == 200
     assert not gateway.retention.pins("c")
 

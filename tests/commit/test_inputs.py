@@ -20,7 +20,7 @@ from gateway.errors import AboveLimit, ConditionFailed, DocumentForbidden
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, DocumentRecord
 from gateway.read import listing
-from gateway.read.listing import whole
+from gateway.read.listing import as_is
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import replay
@@ -71,7 +71,7 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
 ) -> None:
     tokens = {
         key: each.token
-        for key, each in gateway.listing.several("c", KEYS, whole, revision=None)[1].items()
+        for key, each in gateway.listing.several("c", KEYS, as_is, revision=None)[1].items()
         if each
     }
     store.most_bytes = 0
@@ -94,7 +94,7 @@ def test_large_documents_are_read_some_at_a_time(
 ) -> None:
     monkeypatch.setattr(replay, "_PIECE_BYTES", 2_100)
     monkeypatch.setattr(listing, "_SMALL_BYTES", 1_000)
-    _, found = gateway.listing.several("c", KEYS, whole, revision=None)
+    _, found = gateway.listing.several("c", KEYS, as_is, revision=None)
     assert [each and each.content for each in found.values()] == [{"text": TEXT}] * 20
     assert store.most_bytes <= 2_100
     few = tuple(KeyEdit(key, Get()) for key in KEYS[:5])

@@ -143,7 +143,7 @@ def test_an_account_lasts_through_all_tries() -> None:
 def test_a_section_is_broken_off_though_its_code_handles_all_exceptions() -> None:
     done: list[str] = []
 
-    @cpu.computed
+    @cpu.in_section
     def stubborn() -> None:
         try:
             cpu.draw(2.0)
@@ -159,15 +159,15 @@ def test_a_section_is_broken_off_though_its_code_handles_all_exceptions() -> Non
 
 
 def test_what_is_whole_is_neither_interrupted_nor_broken_off() -> None:
-    with cpu.section(CpuAccount(1.0)), cpu.whole():
+    with cpu.section(CpuAccount(1.0)), cpu.uninterrupted():
         assert cpu.draw(100.0) is False
     assert cpu.draw(100.0) is False
 
 
 def test_a_section_in_what_is_whole_is_a_part_of_it() -> None:
     cpu.begin(1.0)
-    with cpu.section(cpu.own_account()), cpu.whole():
-        assert cpu.computed(lambda: cpu.draw(100.0))() is False
+    with cpu.section(cpu.own_account()), cpu.uninterrupted():
+        assert cpu.in_section(lambda: cpu.draw(100.0))() is False
 
 
 def test_what_has_its_result_gives_turns_to_its_end() -> None:
@@ -183,16 +183,16 @@ def test_what_a_request_reads_draws_on_its_account_and_the_process_on_none() -> 
         cpu.interruptible(lambda: cpu.draw(0.6))()
     before = cpu.work_for(None)
     assert cpu.interruptible(lambda: cpu.draw(100.0))() is True
-    assert cpu.computed(lambda: cpu.draw(100.0))() is False, "it isn't interrupted either"
+    assert cpu.in_section(lambda: cpu.draw(100.0))() is False, "it isn't interrupted either"
     cpu.work_for(before)
     with pytest.raises(TooMuchWork):
-        cpu.computed(lambda: cpu.draw(0.1))()
+        cpu.in_section(lambda: cpu.draw(0.1))()
 
 
 def test_what_tells_of_what_is_done_is_not_broken_off() -> None:
     cpu.begin(1.0)
     cpu.conclude()  # it was decided
-    assert cpu.computed(lambda: cpu.draw(100.0))() is True
+    assert cpu.in_section(lambda: cpu.draw(100.0))() is True
     assert cpu.interruptible(lambda: cpu.draw(100.0))() is True
 
 
@@ -225,7 +225,7 @@ def in_a_statement(compute: Callable[[], None]) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("compute", [computing, used_up_at_the_end, without_memory, failing])
-@pytest.mark.parametrize("as_section", [cpu.computed, cpu.interruptible, in_a_statement])
+@pytest.mark.parametrize("as_section", [cpu.in_section, cpu.interruptible, in_a_statement])
 def test_nothing_is_broken_off_where_a_section_begins_or_ends(
     as_section: Callable[[Callable[[], None]], Callable[[], None]], compute: Callable[[], None]
 ) -> None:

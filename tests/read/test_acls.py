@@ -9,7 +9,7 @@ import pytest
 from gateway.access import Grant, Principal, Role
 from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Put
 from gateway.limits import ServiceLimits
-from gateway.read.listing import whole
+from gateway.read.listing import as_is
 from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -39,7 +39,7 @@ def sees_the_past(gateway: GatewayService) -> list[bool]:
     """Whether eve sees k as revision 1 had it: in a listing, and in the history."""
     eve = gateway.acls.viewer(EVE, "c")
     assert eve is not None
-    listed = gateway.listing.page("c", whole, prefix="", after="", limit=9, revision=1, viewer=eve)
+    listed = gateway.listing.page("c", as_is, prefix="", after="", limit=9, revision=1, viewer=eve)
     told = eve.filter(gateway.commits("c", after=0, limit=1, key=None).commits)
     return ["k" in {each.key for each in listed.documents}, bool(told[0].changes)]
 

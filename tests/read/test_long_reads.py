@@ -187,7 +187,7 @@ def test_a_page_of_losses_goes_on_where_one_took_long(
 
 def test_what_is_computed_outside_of_sections_is_charged_at_the_next_one() -> None:
     called: list[int] = []
-    compute = cpu.computed(lambda: called.append(1))
+    compute = cpu.in_section(lambda: called.append(1))
     cpu.begin(1.0)
     assert not cpu.draw(0.75)
     assert cpu.is_half_used()

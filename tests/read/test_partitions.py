@@ -15,7 +15,7 @@ from gateway.decide.edits import EditAttributes, KeyEdit, Put
 from gateway.errors import CatalogNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.read import partitions
-from gateway.read.listing import whole
+from gateway.read.listing import as_is
 from gateway.read.partitions import KeySpan
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -83,7 +83,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def keys(gateway: GatewayService, span: KeySpan, viewer: Any = None) -> list[str]:
     page = gateway.listing.page(
-        "c", whole, prefix=span.prefix, after=span.after, limit=2000, revision=None, viewer=viewer
+        "c", as_is, prefix=span.prefix, after=span.after, limit=2000, revision=None, viewer=viewer
     )
     assert page.next_after is None
     return [each.key for each in page.documents if span.holds(each.key)]

@@ -13,7 +13,7 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import DocumentRecord
 from gateway.read.history import HistoryReads
-from gateway.read.listing import Listing, whole
+from gateway.read.listing import Listing, as_is
 from gateway.retention.compaction import CatalogCompaction
 from gateway.retention.verification import Second, Verification
 from gateway.runtime import Runtime, ThreadRuntime
@@ -106,7 +106,7 @@ def state_at(store: Store, catalog: str, revision: int) -> State:
     runtime = ThreadRuntime()
     settler = settler_of(store, runtime)
     listing = Listing(store, settler, runtime, LIMITS, lambda _catalog, _owner: None)
-    page = listing.page(catalog, whole, prefix="", after="", limit=1000, revision=revision)
+    page = listing.page(catalog, as_is, prefix="", after="", limit=1000, revision=revision)
     return live(page.documents)
 
 

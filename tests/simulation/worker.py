@@ -11,7 +11,7 @@ from gateway.decide.request import Refused, Request, WriteOutcome
 from gateway.errors import CommitError
 from gateway.feed.from_state import FromState
 from gateway.model import DocumentRecord
-from gateway.read.listing import whole
+from gateway.read.listing import as_is
 from gateway.service import GatewayService
 
 from .asks import Ask, Undone
@@ -134,13 +134,13 @@ def serve_call(gateway: GatewayService, call: Call, sleep: Callable[[float], Non
             call.reply = gateway.reply(ask.catalog, PRINCIPAL, ask.idempotency_key or "")
         case "list":
             page = gateway.listing.page(
-                ask.catalog, whole, prefix="", after=ask.after, limit=ask.limit, revision=revision
+                ask.catalog, as_is, prefix="", after=ask.after, limit=ask.limit, revision=revision
             )
             documents = {document.key: document for document in page.documents}
             call.listed = Listed(page.revision, documents, page.next_after)
         case "several":
             call.listed = Listed(
-                *gateway.listing.several(ask.catalog, ask.keys, whole, revision=revision)
+                *gateway.listing.several(ask.catalog, ask.keys, as_is, revision=revision)
             )
         case "export":
             serve_export(gateway, call, sleep)
@@ -160,7 +160,7 @@ def serve_call(gateway: GatewayService, call: Call, sleep: Callable[[float], Non
 
 def serve_export(gateway: GatewayService, call: Call, sleep: Callable[[float], None]) -> None:
     export = gateway.listing.export(
-        call.ask.catalog, whole, owner=PRINCIPAL, revision=call.ask.revision
+        call.ask.catalog, as_is, owner=PRINCIPAL, revision=call.ask.revision
     )
     documents: dict[str, DocumentRecord | None] = {}
     call.listed = Listed(export.revision, documents, whole=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.read.listing import whole
+from gateway.read.listing import as_is
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import write_out
@@ -64,7 +64,7 @@ def test_whoever_waits_for_it_is_not_kept_waiting(
     gateway: GatewayService, store: WatchedStore
 ) -> None:
     gateway.write("c", "k", put(0))
-    page = gateway.listing.page("c", whole, after="", prefix="", limit=10, revision=None)
+    page = gateway.listing.page("c", as_is, after="", prefix="", limit=10, revision=None)
     assert [document.key for document in page.documents] == ["k"]
     assert written(store) == list(WRITES)
 

@@ -24,7 +24,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     """How many turns were given since it was asked for last; the slice is always over."""
     given: list[None] = []
     monkeypatch.setattr(cpu.slices, "is_over", True)
-    monkeypatch.setattr(cpu.slices, "give_turn", lambda: given.append(None))
+    monkeypatch.setattr(cpu.slices, "yield_now", lambda: given.append(None))
 
     def since() -> int:
         count = len(given)

@@ -15,7 +15,7 @@ from gateway.access import Role
 from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
-from gateway.decide.strict import strict, text, whole
+from gateway.decide.strict import integer, strict, text
 from gateway.errors import CatalogNotFound
 from gateway.http.context import Context
 from gateway.http.door.admission import take_body, take_members
@@ -132,10 +132,10 @@ class WholeCatalogRoutes(Routes):
         return catalog_answer(ask, commit(self._gateway, context, ask, request))
 
 
-_SECONDS: Final = whole(1, required=True)
+_SECONDS: Final = integer(1, required=True)
 PIN_REQUEST: Final = strict(revision=REVISION, seconds=_SECONDS, note=text(255, load_default=""))
 PIN_RENEWAL: Final = strict(seconds=_SECONDS)
-COMPACTION_REQUEST: Final = strict(revision=whole(required=True))
+COMPACTION_REQUEST: Final = strict(revision=integer(required=True))
 
 
 class RetentionRoutes(Routes):

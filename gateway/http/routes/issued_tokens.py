@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from gateway.access.principal import Grant, checked_name, parse_grant
-from gateway.decide.strict import Exact, strict, whole
+from gateway.decide.strict import Exact, integer, strict
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
@@ -31,7 +31,7 @@ TOKEN_REQUEST: Final = strict(
         lambda items: 0 < len(items) <= _GRANTS_MAX and all(isinstance(e, str) for e in items),
         required=True,
     ),
-    expires_in_s=whole(1, _LIFETIME_S_MAX),
+    expires_in_s=integer(1, _LIFETIME_S_MAX),
 )
 
 

@@ -20,7 +20,7 @@ from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Applied, Request
 from gateway.decide.reverting import Forced
-from gateway.decide.strict import SWITCH, Exact, choice, strict, text, whole
+from gateway.decide.strict import SWITCH, Exact, choice, integer, strict, text
 from gateway.errors import CommitError
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
@@ -110,8 +110,8 @@ _PLACE: Final = strict(
 )
 _BODY: dict[str, fields.Field[Any]] = {
     "revisions": Exact(list, f"it must be 1 to {_REVISIONS_MAX} revisions", _are_revisions),
-    "to": whole(),
-    "from": whole(),
+    "to": integer(),
+    "from": integer(),
     "prefix": text(4096, load_default=""),
     "key": text(4096, load_default=None),
     "conflict": choice(CONFLICTS, load_default="refuse"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from gateway.decide.strict import SWITCH, Exact, choice, strict, text, whole
+from gateway.decide.strict import SWITCH, Exact, choice, integer, strict, text
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
@@ -41,13 +41,13 @@ def _is_secret(given: str) -> bool:
     return True
 
 
-_FROM: Final = {"from": whole(), "initial": SWITCH}
+_FROM: Final = {"from": integer(), "initial": SWITCH}
 SUBSCRIPTION: Final = strict(
     to=text(2048, required=True),
     prefix=text(1024, load_default=""),
     format=choice(FORMATS, load_default=FORMATS[0]),
     secret=Exact(str, SECRET_RULE, _is_secret),
-    secret_overlap_s=whole(0, _OVERLAP_S_MAX, load_default=OVERLAP_S),
+    secret_overlap_s=integer(0, _OVERLAP_S_MAX, load_default=OVERLAP_S),
     **_FROM,
 )
 REPLAY: Final = strict(**_FROM)

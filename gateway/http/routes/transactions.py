@@ -49,7 +49,7 @@ from gateway.http.write.ask import VERBS, Ask, Sent, read_ask, request_of, with_
 from gateway.http.write.transactions import TransactionBody, read_transaction
 from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, ChangeRecord, CommitRecord, DocumentRecord, version_token
-from gateway.read.listing import whole
+from gateway.read.listing import as_is
 from gateway.read.visibility import Life, life_of
 from gateway.service import GatewayService
 
@@ -204,7 +204,7 @@ def _replayed(
     withheld = None
     try:
         if to_read:
-            _, documents = gateway.listing.several(ask.catalog, to_read, whole, revision=revision)
+            _, documents = gateway.listing.several(ask.catalog, to_read, as_is, revision=revision)
             viewer = gateway.acls.viewer(ask.by, ask.catalog)
             if viewer is not None:
                 hidden = viewer.hidden({life_of(each) for each in documents.values() if each})

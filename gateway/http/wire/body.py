@@ -39,9 +39,9 @@ from werkzeug.wsgi import get_input_stream
 import patching
 import patching.extended
 import patching.values
-from gateway.cpu import computed
+from gateway.cpu import in_section
 from gateway.decide.edits import ApplyPatch, Merge
-from gateway.decide.strict import Exact, text, whole
+from gateway.decide.strict import Exact, integer, text
 from gateway.errors import MemoryFull, Unstorable
 from gateway.http.context import Environ, OpenContext
 from gateway.http.wire import headers as media_types
@@ -83,7 +83,7 @@ def read_body(context: OpenContext, limits: RequestLimits) -> bytes:
     return raw
 
 
-@computed
+@in_section
 def require_few_values(raw: bytes, limits: RequestLimits) -> None:
     """Raise RequestRefused if ``raw`` holds too many values. They aren't decoded, but counted by
     commas and brackets: each value except the first of its container follows a comma."""
@@ -137,7 +137,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 # to ``raw`` in the body, for the refusal. ``decode_patch`` is no section: its callers are.
 
 
-@computed
+@in_section
 def decode_value(raw: bytes, limits: RequestLimits | None, at: str = "") -> Json:
     """The JSON value in ``raw``, which can be stored unless it is too large. Without ``limits`` it
     may also be too deep: for bodies of several documents, each checked by ``document_bytes``."""
@@ -147,7 +147,7 @@ def decode_value(raw: bytes, limits: RequestLimits | None, at: str = "") -> Json
     return value
 
 
-@computed
+@in_section
 def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Json, int]:
     """The JSON value in ``raw``, which can be stored, and its length as compact JSON in bytes."""
     value, suspect = _decoded_shallow(raw, limits)
@@ -180,7 +180,7 @@ def decode_patch(raw: bytes, at: str = "", *, extended: bool = False) -> Json:
     return value
 
 
-@computed
+@in_section
 def read_patch(
     media_type: str, raw: bytes, limits: RequestLimits, patch_limits: Limits
 ) -> tuple[ApplyPatch | Merge, Json]:
@@ -226,7 +226,7 @@ def _extended(body: Json, limits: Limits) -> patching.ExtendedPatch:
         raise
 
 
-@computed
+@in_section
 def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
     """The length, as compact JSON in bytes, of ``value`` at ``pointer`` of the body.
 
@@ -467,7 +467,7 @@ def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> N
             raise Unstorable(error.detail, _printable(pointer) + error.pointer, index) from error
 
 
-REVISION: Final = whole()
+REVISION: Final = integer()
 # The commit's message; "" means none.
 MESSAGE: Final = text(MESSAGE_CHARACTERS_MAX)
 AUTHOR: Final = Exact(str, f"it must be {AUTHOR_RULE}", is_author)

@@ -20,7 +20,7 @@ from marshmallow import Schema
 from msgspec.structs import replace
 
 from gateway.access import Principal
-from gateway.cpu import computed
+from gateway.cpu import in_section
 from gateway.decide.compares import Compare
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions, tag_text
 from gateway.decide.edits import (
@@ -233,7 +233,7 @@ def _refuse_many_tokens(conditions: Preconditions) -> None:
         )
 
 
-@computed
+@in_section
 def fingerprint(ask: Ask, sent: Sent) -> str:
     """A digest of what a request asks for. Equal requests have equal digests, however they are
     written, and on every route.

@@ -20,7 +20,7 @@ from gateway.access import Principal
 from gateway.access.principal import NAME_CHARACTERS_MAX
 from gateway.decide.applications import Application, applications, fence_of
 from gateway.decide.request import ApplicationStep, Fence, Request, WriteOutcome, parse_fence
-from gateway.decide.strict import SWITCH, Exact, load, strict, whole
+from gateway.decide.strict import SWITCH, Exact, integer, load, strict
 from gateway.errors import ApplicationConflict, CommitError, HeldBack, UnknownOutcome, untraced
 from gateway.http.wire.body import decode_value, invalid_body
 from gateway.http.wire.codes import RequestRefused
@@ -54,11 +54,11 @@ _OF_BOTH: Final = {
     "keys": Exact(str, "it must be 1 to 32 letters, digits or _ in lower case", _is_keys),
     "principals": Exact(list, _NAMES, _are_names),
 }
-APPLICATION_REQUEST: Final = strict(version=whole(0, _VERSION_MAX), finished=SWITCH, **_OF_BOTH)
+APPLICATION_REQUEST: Final = strict(version=integer(0, _VERSION_MAX), finished=SWITCH, **_OF_BOTH)
 _NAME: Final = f"it must be 1 to {NAME_CHARACTERS_MAX} characters, none of them NUL"
 _BEGIN: Final = strict(
     application=Exact(str, _NAME, is_application_name, required=True),
-    version=whole(0, _VERSION_MAX, required=True),
+    version=integer(0, _VERSION_MAX, required=True),
     **_OF_BOTH,
 )
 

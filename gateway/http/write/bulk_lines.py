@@ -33,7 +33,7 @@ from msgspec.structs import replace
 import patching
 import patching.extended
 from gateway.access import Principal, Role
-from gateway.cpu import computed, interruptible
+from gateway.cpu import in_section, interruptible
 from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import EDIT_KINDS, ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Fence, Request, WriteOutcome, parse_fence
@@ -202,7 +202,7 @@ class LineTerms:
         return name
 
 
-@computed
+@in_section
 def line_request(
     gateway: GatewayService, line: BodyLine, terms: LineTerms
 ) -> Request | BeginNeeded:

@@ -31,9 +31,9 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 
 import patching
 import patching.extended
-from gateway.cpu import computed
+from gateway.cpu import in_section
 from gateway.decide import compares, edits, ranges
-from gateway.decide.strict import SWITCH, Exact, load, strict, whole
+from gateway.decide.strict import SWITCH, Exact, integer, load, strict
 from gateway.errors import Unstorable
 from gateway.http.wire.apply_terms import (
     apply_members,
@@ -96,7 +96,7 @@ class TransactionBody:
     body: dict[str, Json]
 
 
-@computed
+@in_section
 def read_transaction(
     raw: bytes, limits: RequestLimits, patch_limits: Limits, principal: str
 ) -> TransactionBody:
@@ -240,8 +240,8 @@ def _patched(item: dict[str, Any], at: str, reader: _Reader) -> edits.ApplyPatch
     def parse() -> patching.Patch | patching.ExtendedPatch:
         if "array_primary_keys" not in item and not patching.extended.is_extended(operations):
             return patching.parse(operations, limits=limits)
-        whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
-        return patching.parse_extended(whole, limits=limits)
+        integer = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
+        return patching.parse_extended(integer, limits=limits)
 
     return edits.ApplyPatch(_patch_of(operations, f"{at}/patch", reader, parse))
 
@@ -271,7 +271,7 @@ _OF_KEYS: Final = ("etag", "absent", "unchanged_since", "equals", "test")
 _OF_RANGES: Final = ("unchanged_since", "absent", "count")
 _COMPARE_MEMBERS: Final = ("key", "prefix", *_OF_KEYS, "count", "resource_version")
 _RELATIONS: Final[tuple[ranges.Relation, ...]] = ("less", "equal", "greater")
-_COUNT: Final = whole(0, ranges.COUNT_MAX)
+_COUNT: Final = integer(0, ranges.COUNT_MAX)
 
 
 def _read_compare(item: Any, at: str, reader: _Reader) -> compares.Compare:

@@ -46,7 +46,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from gateway.cpu import let_others, require_some_left
+from gateway.cpu import require_some_left, yield_if_over
 from gateway.store.contract import Rejected, StoreUnreachable, Unsent, WriteRejected
 from gateway.store.mongodb import records
 from gateway.store.mongodb.format import UnknownFormat, take_over
@@ -194,7 +194,7 @@ class Connection:
         account of processor time is used up.
         """
         require_some_left()
-        let_others()
+        yield_if_over()
         with self._no_longer_than_it_is_worth():
             self.ensure_indexes()
             with self._reading() as session:
@@ -302,7 +302,7 @@ class Connection:
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> BulkResults:
         """Run a bulk; return the result of each operation. StoreUnreachable: all are in doubt."""
-        let_others()
+        yield_if_over()
         with self.writing() as session:
             try:
                 bulk_write(operations, ordered=ordered, session=session)

@@ -42,7 +42,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from gateway import memory
-from gateway.cpu import interruptible, let_others
+from gateway.cpu import interruptible, yield_if_over
 from gateway.model import (
     WITHHELD,
     Action,
@@ -347,7 +347,7 @@ def logged_from(raw: bytes) -> LoggedCommit:
 
 def commit_fields(commit: CommitRecord) -> Record:
     if commit.size_bytes > _APART_BYTES:
-        let_others()
+        yield_if_over()
     fields: Record = {
         "revision": commit.revision,
         "time_us": commit.time_us,
@@ -481,7 +481,7 @@ def _state(document: DocumentRecord) -> Record | RawBSONDocument:
     state = _document_state(document)
     if document.size_bytes <= _APART_BYTES:
         return state
-    let_others()
+    yield_if_over()
     return RawBSONDocument(encode(state), RAW)
 
 
