@@ -32,7 +32,7 @@ from gateway.model import CommitRecord, Reply
 from gateway.read.current import CurrentDocuments, DocumentReading
 from gateway.read.differences import DifferenceReads
 from gateway.read.digests import DigestListing
-from gateway.read.history import EVERY, EncodeCommits, HistoryPage, HistoryReads, RevisionAt, Which
+from gateway.read.history import EVERY, EncodeCommits, Filter, HistoryPage, HistoryReads, RevisionAt
 from gateway.read.listing import Listing
 from gateway.read.losses import LossReads
 from gateway.read.partitions import PartitionPlanner
@@ -203,11 +203,11 @@ class GatewayService:
         return _as_unavailable(lambda: self._history.revision_at(catalog, time_us))
 
     def commits(
-        self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
+        self, catalog: str, *, after: int, limit: int, key: str | None, only: Filter = EVERY
     ) -> HistoryPage[CommitRecord]:
         """A page of the history; for errors see ``HistoryReads.encoded_commits``."""
         return _as_unavailable(
-            lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)
+            lambda: self._history.commits(catalog, after=after, limit=limit, key=key, only=only)
         )
 
     def encoded_commits(
@@ -218,12 +218,12 @@ class GatewayService:
         after: int,
         limit: int,
         key: str | None,
-        which: Which = EVERY,
+        only: Filter = EVERY,
     ) -> HistoryPage[_Item]:
         """``commits`` as ``encode`` turns them into answers; none is kept once that is done."""
         return _as_unavailable(
             lambda: self._history.encoded_commits(
-                catalog, encode, after=after, limit=limit, key=key, which=which
+                catalog, encode, after=after, limit=limit, key=key, only=only
             )
         )
 

@@ -321,13 +321,13 @@ class ImportTally:
     def is_clean(self) -> bool:
         return not (self.conflicts or self.refused or self.stopped)
 
-    def took(self, changed: bool) -> None:
+    def count(self, changed: bool) -> None:
         if changed:
             self.written += 1
         else:
             self.unchanged += 1
 
-    def met(self, key: str) -> None:
+    def count_conflict(self, key: str) -> None:
         self.conflicts += 1
         if len(self.conflicting) < TOLD_MAX:
             self.conflicting.append(key)
@@ -379,7 +379,7 @@ class Import:
         ):
             key = answer.line.subject.key
             if isinstance(answer.error, PreconditionFailed):
-                self.tally.met(key)
+                self.tally.count_conflict(key)
             elif answer.error is not None:
                 self.tally.refuse(key, answer.error)
             else:
@@ -396,7 +396,7 @@ class Import:
             elif answer.error is not None:
                 self.tally.refuse(answer.line.subject.key, answer.error)
             else:
-                self.tally.took(answer.changed)
+                self.tally.count(answer.changed)
         return there
 
     def _compare(self, entries: Sequence[ImportEntry]) -> None:
@@ -412,7 +412,7 @@ class Import:
             if _is_same(entry, documents[entry.key]):
                 self.tally.unchanged += 1
             else:
-                self.tally.met(entry.key)
+                self.tally.count_conflict(entry.key)
 
     def _line(self, key: str, members: dict[str, Any], subject: ImportEntry | Document) -> BulkLine:
         line = {"catalog": self._catalog, "key": key, **members}

@@ -25,7 +25,7 @@ _AUTHORED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class Filter:
     """Which commits to list: those below revision ``before``, by ``author``, made at or after
     ``since_us`` and at or before ``until_us``, each if given; ``newest_first``: descending.
     """
@@ -37,7 +37,7 @@ class Which:
     newest_first: bool = False
 
 
-EVERY = Which()
+EVERY = Filter()
 
 
 _Item = TypeVar("_Item")
@@ -144,10 +144,10 @@ class HistoryReads:
         return RevisionAt(commit.revision, final_at(time_us, head))
 
     def commits(
-        self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
+        self, catalog: str, *, after: int, limit: int, key: str | None, only: Filter = EVERY
     ) -> HistoryPage[CommitRecord]:
         """Like ``encoded_commits``, with the commits themselves."""
-        return self.encoded_commits(catalog, list, after=after, limit=limit, key=key, which=which)
+        return self.encoded_commits(catalog, list, after=after, limit=limit, key=key, only=only)
 
     def encoded_commits(
         self,
@@ -157,7 +157,7 @@ class HistoryReads:
         after: int,
         limit: int,
         key: str | None,
-        which: Which = EVERY,
+        only: Filter = EVERY,
     ) -> HistoryPage[_Item]:
         """What ``encode`` makes of at most ``limit`` commits above revision ``after``, of one
         ``key`` if given.
@@ -170,20 +170,20 @@ class HistoryReads:
         missing from the log.
         """
         head = self._settler.settle(catalog)
-        after, through = self._span(catalog, after, head.revision, which)
-        beginning = through if which.newest_first else after
+        after, through = self._span(catalog, after, head.revision, only)
+        beginning = through if only.newest_first else after
         if beginning < head.floor:
             raise RevisionCompacted(beginning, head.floor)
 
-        listed = self._lister(catalog, key, which)
+        listed = self._lister(catalog, key, only)
 
         def page(after: int, through: int) -> _Page[_Item]:
             return [*map_commits(listed(after, through, limit, self._page_bytes_max), encode)]
 
-        examined = head.revision if which.author is None else _AUTHORED_MAX
+        examined = head.revision if only.author is None else _AUTHORED_MAX
         # Once for the commits as they are stored, once for what ``encode`` makes of them.
         with memory.account().holding(2 * memory.REPLY_BYTES):
-            if which.newest_first:
+            if only.newest_first:
                 after = max(after, head.floor)
                 encoded, more = self._descending(page, listed, after, through, examined)
                 floor = self._floor(catalog)
@@ -195,11 +195,11 @@ class HistoryReads:
                 encoded, more = self._ascending(page, listed, after, through, examined)
                 self._require_retained(catalog, after)
                 span = (after, through if more is None else more)
-        if key is None and which.author is None:
+        if key is None and only.author is None:
             require_all(catalog, sorted(revision for revision, _ in encoded), *span)
         return HistoryPage([each for _, each in encoded], head.revision, more)
 
-    def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
+    def _lister(self, catalog: str, key: str | None, only: Filter) -> _Listed:
         def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[CommitRecord]:
             return self._store.list_commits(
                 catalog,
@@ -208,20 +208,20 @@ class HistoryReads:
                 limit,
                 key,
                 bytes_max,
-                author=which.author,
-                newest_first=which.newest_first,
+                author=only.author,
+                newest_first=only.newest_first,
             )
 
         return listed
 
-    def _span(self, catalog: str, after: int, head: int, which: Which) -> tuple[int, int]:
-        """The revisions that ``which`` allows: above the first and up to the second."""
-        through = head if which.before is None else min(head, which.before - 1)
-        if which.since_us is not None:
-            last = self._store.commit_at(catalog, which.since_us - 1)
+    def _span(self, catalog: str, after: int, head: int, only: Filter) -> tuple[int, int]:
+        """The revisions that ``only`` allows: above the first and up to the second."""
+        through = head if only.before is None else min(head, only.before - 1)
+        if only.since_us is not None:
+            last = self._store.commit_at(catalog, only.since_us - 1)
             after = max(after, 0 if last is None else last.revision)
-        if which.until_us is not None:
-            last = self._store.commit_at(catalog, which.until_us)
+        if only.until_us is not None:
+            last = self._store.commit_at(catalog, only.until_us)
             through = min(through, 0 if last is None else last.revision)
         return after, through
 

@@ -18,7 +18,7 @@ from gateway import cpu
 from gateway.cpu import interruptible
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, living
 from gateway.read.current import CurrentDocuments
-from gateway.read.history import HistoryReads, Which
+from gateway.read.history import Filter, HistoryReads
 from gateway.read.visibility import Viewer
 from gateway.store.unreachable import as_unavailable
 from patching.owners import Set, tokens_of
@@ -102,7 +102,7 @@ class LossReads:
                     after=query.after,
                     limit=_PAGE,
                     key=None,
-                    which=Which(before=before, newest_first=True),
+                    only=Filter(before=before, newest_first=True),
                 )
                 head = head or page.head_revision
                 for losses in page.commits:

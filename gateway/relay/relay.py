@@ -184,7 +184,7 @@ class Relay:
             if runner is None:
                 runner = self._runners[named] = Runner(self._parts, self, record)
                 self._parts.runtime.spawn(runner.run, f"relay {named}")
-            runner.meet(record)
+            runner.update(record)
         self._read_catalogs(now)
 
     def _read_catalogs(self, now: float) -> None:
@@ -256,7 +256,7 @@ class Runner:
         self._is_stopped = True
         self._wake.set()
 
-    def meet(self, record: SubscriptionRecord) -> None:
+    def update(self, record: SubscriptionRecord) -> None:
         """Take over the record that was read, if somebody has changed the subscription."""
         if record.number != self.record.number:
             self.record = record

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from gateway.limits import MIB
 from gateway.model import DocumentRecord, Head
-from gateway.retention.asking_again import AskingAgain
+from gateway.retention.retrying import RetryingCalls
 from gateway.retention.verification import HeldHead, LogChain
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
@@ -68,13 +68,13 @@ class Backup:
 
     def save(self, catalog: str, file: BinaryIO) -> Saved:
         """Save a catalog. Raises CatalogNotFound, and BackupRefused if its log isn't whole."""
-        again = AskingAgain(self._runtime)
-        copies = again.asking(self._copies)
+        retrying = RetryingCalls(self._runtime)
+        copies = retrying.wrap(self._copies)
         with as_unavailable():
-            hold = HeldHead(again.asking(self._store), self._runtime, catalog)
+            hold = HeldHead(retrying.wrap(self._store), self._runtime, catalog)
             try:
                 # Settled after the head was read, so everything up to it is written out.
-                again.asking(self._settler).settle(catalog)
+                retrying.wrap(self._settler).settle(catalog)
                 revision, copy = hold.head.revision, self._copies.copy_to(file, hold.head)
                 chain = LogChain(hold.head)
                 page, after = copies.commits(catalog, 0, revision)

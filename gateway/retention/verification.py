@@ -43,7 +43,7 @@ from gateway.model import (
     PinRecord,
     follows,
 )
-from gateway.retention.asking_again import AskingAgain
+from gateway.retention.retrying import RetryingCalls
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance
@@ -100,9 +100,9 @@ class Verification:
     def __init__(
         self, store: Store, settler: Settler, runtime: Runtime, second: Second | None = None
     ) -> None:
-        again = AskingAgain(runtime)
-        self._store = again.asking(store)
-        self._settler = again.asking(settler)
+        retrying = RetryingCalls(runtime)
+        self._store = retrying.wrap(store)
+        self._settler = retrying.wrap(settler)
         self._runtime = runtime
         self.second = second
         self.tally = Tally()

@@ -27,7 +27,7 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import SETTINGS_KEY, HeadMove, Idempotency, PinRecord
-from gateway.read.history import HistoryReads, Which
+from gateway.read.history import Filter, HistoryReads
 from gateway.retention.compaction import Compactor, advance
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -323,15 +323,15 @@ def test_a_page_of_the_newest_ends_at_the_floor(store: Store, revision: int) -> 
     """Also where compaction overtook it: nothing below the floor, no gap above it."""
     write_history(gateway_on(store), store)
     slow: Any = OvertakenStore(store, "list_commits", revision)
-    newest = Which(newest_first=True)
+    newest = Filter(newest_first=True)
     for history in (history_of(slow), history_of(store)):
-        page = history.commits("c", after=0, limit=99, key=None, which=newest)
+        page = history.commits("c", after=0, limit=99, key=None, only=newest)
         head = page.head_revision
         assert [each.revision for each in page.commits] == list(range(head, revision, -1))
         assert page.next_after is None
     with pytest.raises(RevisionCompacted):
         history_of(store).commits(
-            "c", after=0, limit=9, key=None, which=Which(before=8, newest_first=True)
+            "c", after=0, limit=9, key=None, only=Filter(before=8, newest_first=True)
         )
 
 

@@ -19,7 +19,7 @@ from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import commit_shape
 from gateway.model import CommitRecord, DocumentRecord, Verdict
 from gateway.read.differences import DocumentDifference
-from gateway.read.history import Which
+from gateway.read.history import Filter
 from patching import Json, diff
 from patching.values import rfc3339
 
@@ -61,7 +61,7 @@ class HistoryRoutes(Routes):
             visible = commits if viewer is None else viewer.filter(commits)
             return [msgspec.Raw(encode(commit_shape(commit))) for commit in visible]
 
-        page = self._gateway.encoded_commits(catalog, encode_visible, **span, which=Which(**params))
+        page = self._gateway.encoded_commits(catalog, encode_visible, **span, only=Filter(**params))
         content = {"commits": page.commits, "next": page.next_after}
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 

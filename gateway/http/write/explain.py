@@ -52,7 +52,7 @@ _DOCUMENTS_MAX = 10
 # The most bytes of the documents shown in one answer, or in a window of bulk lines, in all.
 VALUES_BYTES_MAX: Final = 16 * MIB
 _STATUSES: Final = (409, 412)
-_Met = dict[tuple[str, str], DocumentRecord]
+_Found = dict[tuple[str, str], DocumentRecord]
 
 
 def further_members(
@@ -187,27 +187,27 @@ class Represented:
         problem = problem_of(error)
         if problem is None or KINDS[problem.code].status not in _STATUSES:
             return {}
-        known, met = problem.members, _met(error)
+        known, found = problem.members, _found_documents(error)
         members: dict[str, Any] = {}
         if "current" in known:
             of = known.get("key", key)
-            members["current"] = self._shown(catalog, of, known["current"], met)
+            members["current"] = self._shown(catalog, of, known["current"], found)
         for name in ("stale", "failed_compares"):
             if name in known:
-                members[name] = [self._with_current(catalog, each, met) for each in known[name]]
+                members[name] = [self._with_current(catalog, each, found) for each in known[name]]
         return members
 
-    def _with_current(self, catalog: str, each: Mapping[str, Any], met: _Met) -> dict[str, Any]:
+    def _with_current(self, catalog: str, each: Mapping[str, Any], found: _Found) -> dict[str, Any]:
         if each["current"] is None:
             return dict(each)
-        return {**each, "current": self._shown(catalog, each["key"], each["current"], met)}
+        return {**each, "current": self._shown(catalog, each["key"], each["current"], found)}
 
     def _shown(
-        self, catalog: str, key: str, current: Mapping[str, Any], met: _Met
+        self, catalog: str, key: str, current: Mapping[str, Any], found: _Found
     ) -> dict[str, Any]:
         shown = {name: current[name] for name in ("etag", "revision")}
         try:
-            document = self._visible(catalog, key, shown["etag"], met)
+            document = self._visible(catalog, key, shown["etag"], found)
         except CommitError:
             document = None  # the refusal is answered even if nothing can be read
         if document is None:
@@ -220,9 +220,9 @@ class Represented:
             shown["attributes"] = document.attributes
         return shown
 
-    def _visible(self, catalog: str, key: str, token: str, met: _Met) -> DocumentRecord | None:
+    def _visible(self, catalog: str, key: str, token: str, found: _Found) -> DocumentRecord | None:
         viewer = self._gateway.acls.viewer(self._by, catalog)
-        document = met.get((key, token))
+        document = found.get((key, token))
         if document is not None and document.content is not WITHHELD:
             return document if viewer is None or viewer.sees(document) else None
         document = self._document(catalog, key, token)
@@ -240,7 +240,7 @@ class Represented:
         return document if same else None
 
 
-def _met(error: CommitError) -> _Met:
+def _found_documents(error: CommitError) -> _Found:
     """The documents that ``error`` holds, by key and token."""
     return {(each.key, each.token): each for each in _documents(error) if each is not None}
 

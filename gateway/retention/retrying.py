@@ -17,7 +17,7 @@ _AWAY_S: Final = 60.0
 _PAUSE_S: Final = 0.5
 
 
-class AskingAgain:
+class RetryingCalls:
     """Repeats calls that raise StoreUnreachable or StoreUnavailable, until none has worked for
     _AWAY_S. The first call isn't repeated: MongoDB may not be there at all.
 
@@ -27,8 +27,8 @@ class AskingAgain:
         self._runtime = runtime
         self._worked_at: float | None = None
 
-    def asking(self, asked: _T) -> _T:
-        return cast(_T, _Asked(asked, self))
+    def wrap(self, part: _T) -> _T:
+        return cast(_T, _Retried(part, self))
 
     def call(self, method: Callable[..., Any], *args: Any, **terms: Any) -> Any:
         while True:
@@ -46,12 +46,12 @@ class AskingAgain:
                 return result
 
 
-class _Asked:
-    """Stands for a store or a settler, and has ``again`` call its methods."""
+class _Retried:
+    """Stands for a store or a settler, and has ``retrying`` call its methods."""
 
-    def __init__(self, asked: object, again: AskingAgain) -> None:
-        self._asked = asked
-        self._again = again
+    def __init__(self, part: object, retrying: RetryingCalls) -> None:
+        self._part = part
+        self._retrying = retrying
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._again.call, getattr(self._asked, name))
+        return partial(self._retrying.call, getattr(self._part, name))
