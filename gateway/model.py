@@ -384,8 +384,8 @@ class HeadMove(msgspec.Struct, frozen=True):
     They are added to the head's tail and its verdicts. The commits up to ``written``, and the
     verdicts up to ``judged_written``, are dropped from it: they are known to be written out.
 
-    The move passes the claims of the workers ``past``, which leave the line with it. It is lost if
-    another worker's claim comes first, unless it ``passes_all``.
+    The move passes the claims of the workers ``passed``, which leave the line with it. It is lost
+    if another worker's claim comes first, unless it ``passes_all``.
     """
 
     catalog: str
@@ -395,7 +395,7 @@ class HeadMove(msgspec.Struct, frozen=True):
     judged: int = 0
     verdicts: Sequence[Verdict] = ()
     judged_written: int = 0
-    past: Sequence[str] = ()
+    passed: Sequence[str] = ()
     last: str = ""
     last_verdict: str = ""
     passes_all: bool = False

@@ -480,7 +480,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         current = self._heads.get(move.catalog) or Head(move.catalog)
         if current.position != move.position and not self._is_ended(move):
             return Moved.LOST
-        if not move.passes_all and any(c.by not in move.past for c in current.claims[:1]):
+        if not move.passes_all and any(c.by not in move.passed for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
@@ -502,7 +502,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
             judged=end.judged,
             judged_written=judged_written,
             verdicts=tuple(verdicts),
-            claims=tuple(each for each in current.claims if each.by not in move.past),
+            claims=tuple(each for each in current.claims if each.by not in move.passed),
         )
         if not move.base and not move.commits and move.verdicts:
             self._uncommitted[move.catalog] = move.verdicts[-1].time_us

@@ -51,12 +51,12 @@ _UNKNOWN: Final = -1
 @dataclass(slots=True)
 class _Wait:
     """A wait in line: ``since`` when, and ``first_since`` when for the claim of ``first``. The next
-    move may pass the claims of ``past``."""
+    move may pass the claims of ``passed``."""
 
     since: float
     first: str
     first_since: float
-    past: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
 
 
 class ClaimKeeper:
@@ -69,7 +69,7 @@ class ClaimKeeper:
         self._hold_ms = _HOLD_FIRST_MS
         self._wait_longest_s = min(_WAIT_LONGEST_S, _WAIT_SHARE * limits.deadline_ms / 1_000)
         # The catalogs that others write, too, each with the revision to which this worker moved it
-        # last: their next moves are to be claimed. For other catalogs, only ``lost`` is called.
+        # last: their next moves are to be claimed. For others, only ``note_lost`` is called.
         self.shared: dict[str, int] = {}
         self._held: set[str] = set()
         self.given_up: set[str] = set()  # claims that ``leave`` is to remove from the heads
@@ -104,22 +104,22 @@ class ClaimKeeper:
         now = self._runtime.monotonic()
         wait = self._waits.setdefault(catalog, _Wait(now, before[0], now))
         if wait.first != before[0]:
-            wait.first, wait.first_since, wait.past = before[0], now, ()
+            wait.first, wait.first_since, wait.passed = before[0], now, ()
         hold_s = min(line[0].hold_ms / 1_000, self._wait_longest_s)
         if now - wait.since >= self._wait_longest_s:
-            wait.past = tuple(before)
+            wait.passed = tuple(before)
         elif now - wait.first_since >= hold_s:
-            wait.past = (before[0],)
+            wait.passed = (before[0],)
         else:
             return min(max(hold_s / _READS, _READ_S[0]), _READ_S[1])
         return 0.0
 
-    def past(self, catalog: str) -> tuple[str, ...]:
+    def passed(self, catalog: str) -> tuple[str, ...]:
         """The workers whose claims the next move of the catalog may pass."""
         wait = self._waits.get(catalog)
-        return (self._by,) if wait is None else (self._by, *wait.past)
+        return (self._by,) if wait is None else (self._by, *wait.passed)
 
-    def won(self, catalog: str, base: int, reached: int) -> None:
+    def note_won(self, catalog: str, base: int, reached: int) -> None:
         """Note that this worker has moved the head from ``base`` to ``reached``, which removed its
         claim."""
         self._held.discard(catalog)
@@ -129,7 +129,7 @@ class ClaimKeeper:
         else:
             self.shared[catalog] = reached
 
-    def lost(self, catalog: str, races: int) -> None:
+    def note_lost(self, catalog: str, races: int) -> None:
         """Note that another worker was first, or seemed to be, in this number of ``races`` in a
         row."""
         if races < _RACES and catalog not in self.shared:

@@ -252,14 +252,14 @@ class Round:
         """
         alone = len(self._batches) == 1
         queue = self._parts.queue
-        queue.suspects.failed(self._batches)
+        queue.suspects.note_failure(self._batches)
         for catalog, batch in list(self._batches.items()):
             is_whole = catalog not in self._known or queue.defects(catalog) >= _DEFECTS_MAX
             if alone and (len(batch) == 1 or is_whole):
                 self._abandon(catalog, error)
                 continue
             self._parts.cache.forget(catalog)
-            self._guesses.lost(catalog)
+            self._guesses.remove(catalog)
             self._end(catalog, batch, most=len(batch) // 2 if alone else None, defect=True)
 
     def _guarded(self, catalog: str, go_on: Callable[[], None]) -> None:
@@ -293,11 +293,11 @@ class Round:
         _log.warning("the database can't be reached: %s", error)
         pause_s = _PAUSE_UNREACHABLE_S
         if not isinstance(error, Unsent):  # then no catalog is at fault
-            self._parts.queue.suspects.failed(self._batches)
+            self._parts.queue.suspects.note_failure(self._batches)
             if len(self._batches) > 1:
                 pause_s = 0.0
         for catalog, batch in list(self._batches.items()):
-            self._guesses.lost(catalog)
+            self._guesses.remove(catalog)
             for pending in batch:
                 pending.unreachable = True
             self._end(catalog, batch, pause_s=pause_s)
@@ -306,7 +306,7 @@ class Round:
         """Refuse the requests for a catalog that is being restored; the others are tried again at
         once."""
         for catalog, batch in list(self._batches.items()):
-            self._guesses.lost(catalog)
+            self._guesses.remove(catalog)
             if catalog == restored:
                 for pending in batch:
                     pending.answer(Refused(CatalogRestored(catalog)))
@@ -317,7 +317,7 @@ class Round:
         batch = self._batches[catalog]
         first_try = all(each.attempts == 0 and not each.unreachable for each in batch)
         is_shared = catalog in self._parts.claims.shared
-        return first_try and not is_shared and self._guesses.holds(catalog)
+        return first_try and not is_shared and self._guesses.has(catalog)
 
     def abandon(self, error: Exception) -> None:
         """After a defect, answer and forget the batches of this round, or, if nothing was sent, try
@@ -338,7 +338,7 @@ class Round:
         if catalog not in self._batches:
             return
         self._parts.cache.forget(catalog)
-        self._guesses.lost(catalog)
+        self._guesses.remove(catalog)
         if catalog in self._made:
             self._answer(catalog, self._decisions[catalog])
             return
@@ -367,7 +367,7 @@ class Round:
         self._known.update(wanted)
         views = read_views(self._parts.store, self._parts.cache, wanted, self._account)
         if revisions:
-            self._parts.queue.suspects.worked(revisions, began)
+            self._parts.queue.suspects.note_success(revisions, began)
         self._views = {**self._views, **views}
         now_us = self._parts.runtime.now_us()
         decisions: dict[str, Decision] = {}
@@ -375,7 +375,7 @@ class Round:
             view = views.get(catalog)
             # While a slow reader reads, the entry may be dropped and begun at an older revision.
             if view is None or view.revision < revisions.get(catalog, 0):
-                self._guesses.lost(catalog)
+                self._guesses.remove(catalog)
                 if catalog not in guessed:
                     self._read_again(catalog)
                 continue
@@ -412,7 +412,7 @@ class Round:
         batch = self._batches[catalog]
         for pending in batch:
             pending.vain_reads += 1
-        self._parts.claims.lost(catalog, max(each.races for each in batch))
+        self._parts.claims.note_lost(catalog, max(each.races for each in batch))
         self._end(catalog, batch)
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
@@ -438,9 +438,9 @@ class Round:
             if len(self._moves) == 1 and not isinstance(error, StoreUnreachable | MemoryError):
                 raise
             _log.warning("moves are in doubt: %r", error)
-            parts.queue.suspects.failed(self._moves)
+            parts.queue.suspects.note_failure(self._moves)
         else:
-            parts.queue.suspects.worked(moved, began)
+            parts.queue.suspects.note_success(moved, began)
         self._times.moved = parts.runtime.monotonic()
         for catalog in self._moves:
             self._guarded(catalog, partial(self._settle, catalog, moved.get(catalog)))
@@ -461,21 +461,21 @@ class Round:
         view = self._views[catalog]
         self._made.add(catalog)
         if catalog in parts.claims.shared:
-            parts.claims.won(catalog, move.base, move.reached[0])
+            parts.claims.note_won(catalog, move.base, move.reached[0])
         is_contended = parts.queue.is_contended(catalog)
         parts.cache.replace(move, decision.documents)
         if not is_contended:
-            self._guesses.gained(catalog)
+            self._guesses.add(catalog)
         carried = parts.cache.unwritten(catalog, view.tail, view.verdicts)
         parts.write_out.add(self._since, move, *carried, decision.documents)
         self._answer(catalog, decision)
 
     def _lost(self, catalog: str) -> None:
         batch = self._batches[catalog]
-        self._guesses.lost(catalog)
+        self._guesses.remove(catalog)
         for pending in batch:
             pending.attempts += 1
-        self._parts.claims.lost(catalog, max(each.races for each in batch))
+        self._parts.claims.note_lost(catalog, max(each.races for each in batch))
         self._end(catalog, batch, lost=True)
 
     def _rejected(self, catalog: str, rejected: Rejected) -> None:
@@ -484,7 +484,7 @@ class Round:
         if rejected.too_large and any(self._carried(catalog)):
             self._write_out_first(catalog)
             return
-        self._guesses.lost(catalog)
+        self._guesses.remove(catalog)
         if len(batch) > 1:
             self._end(catalog, batch, most=len(batch) // 2)
             return
@@ -496,8 +496,8 @@ class Round:
     def _doubt(self, catalog: str) -> None:
         """Have the move sent again until its outcome is known, or the batch's time is over."""
         runtime = self._parts.runtime
-        self._parts.queue.suspects.failed([catalog])
-        self._guesses.lost(catalog)
+        self._parts.queue.suspects.note_failure([catalog])
+        self._guesses.remove(catalog)
         if runtime.monotonic() < max(pending.deadline for pending in self._batches[catalog]):
             pause_s = self._pauses.get(catalog, _FIRST_PAUSE_S)
             self._pauses[catalog] = _longer_pause(pause_s)
@@ -516,7 +516,7 @@ class Round:
         except StoreUnreachable:
             result = None
         else:
-            self._parts.queue.suspects.worked([catalog], began)
+            self._parts.queue.suspects.note_success([catalog], began)
         self._times.moved = self._parts.runtime.monotonic()
         self._settle(catalog, result)
         if result is not None:
@@ -534,7 +534,7 @@ class Round:
             view.judged,
             decision.verdicts if decision else (),
             view.judged - len(verdicts),
-            self._parts.claims.past(catalog) if catalog in self._parts.claims.shared else (),
+            self._parts.claims.passed(catalog) if catalog in self._parts.claims.shared else (),
             view.last,
             view.last_verdict,
         )
@@ -558,7 +558,7 @@ class Round:
         carried = self._carried(catalog)
         if not self._parts.write_out.moves(catalog):
             self._parts.write_out.add(self._since, self._move(catalog, None, carried), *carried)
-        self._guesses.lost(catalog)
+        self._guesses.remove(catalog)
         self._end(catalog, self._batches[catalog], pause_s=_PAUSE_FULL_S)
 
     def _measure_moves(self, moved: Mapping[str, MoveResult]) -> None:

@@ -327,11 +327,11 @@ class Lane:
         self.stage = stage
 
 
-class Line:
+class Schedule:
     """The lanes that one kind of leaders has to check: ``now``, in order, or ``later``, by time."""
 
     def __init__(self, started: Callable[[], None] = lambda: None) -> None:
-        """``started`` is called when the line gets its first lane."""
+        """``started`` is called when it gets its first lane."""
         self.now: dict[str, None] = {}
         self.later: list[tuple[float, str]] = []  # a heap
         self.idle: list[Event] = []
@@ -390,14 +390,14 @@ class Queue:
         self._lock = runtime.lock()
         self._lanes: dict[str, Lane] = {}
         self.suspects = Suspects(runtime, "writing")
-        self._line, self._apart = Line(), Line()
+        self._schedule, self._apart = Schedule(), Schedule()
         self._requests = 0
         self._bytes = 0
         self._contended_until: dict[str, float] = {}
 
     def when_apart(self, started: Callable[[], None]) -> None:
         """Have ``started`` called once, when ``take_apart`` has its first lane."""
-        self._apart = Line(started)
+        self._apart = Schedule(started)
 
     def put(self, pending: Pending) -> None:
         """Add a request to its lane. Raises QueueFull; then nothing was tried."""
@@ -549,27 +549,29 @@ class Queue:
 
         Their lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
         """
-        return self._take_or_wait(self._line, self._collect)
+        return self._take_or_wait(self._schedule, self._collect)
 
     def take_apart(self) -> Apart:
         """Wait for the next batch of a suspect, alone, or for a move in doubt to continue."""
         return self._take_or_wait(self._apart, self._next_apart)
 
-    def _take_or_wait(self, line: Line, take: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
+    def _take_or_wait(
+        self, schedule: Schedule, take: Callable[[], tuple[_Taken, float | None]]
+    ) -> _Taken:
         mine = self._runtime.event()
         while True:
             with self._lock:
                 taken, wait_s = take()
                 if taken:
-                    if wait_s is not None or line.now:
-                        line.wake()  # another leader watches the lanes that pause
+                    if wait_s is not None or schedule.now:
+                        schedule.wake()  # another leader watches the lanes that pause
                     return taken
                 mine.clear()
-                line.idle.append(mine)
+                schedule.idle.append(mine)
             mine.wait(wait_s)
             with self._lock:
-                if mine in line.idle:
-                    line.idle.remove(mine)
+                if mine in schedule.idle:
+                    schedule.idle.remove(mine)
 
     def in_doubt(self, catalog: str, go_on: Callable[[], None], pause_s: float) -> None:
         """Have ``go_on`` called after ``pause_s``, because the move of the catalog's batch is in
@@ -649,35 +651,35 @@ class Queue:
         self._contended_until[catalog] = now + _CONTENDED_S
 
     def _check_now(self, catalog: str) -> None:
-        (self._apart if catalog in self.suspects else self._line).add(catalog)
+        (self._apart if catalog in self.suspects else self._schedule).add(catalog)
 
     def _check_later(self, catalog: str, when: float) -> None:
         lane = self._lanes[catalog]
         if lane.check_at is None or when < lane.check_at:
             lane.check_at = when
             is_apart = lane.doubt is not None or catalog in self.suspects
-            (self._apart if is_apart else self._line).add(catalog, when)
+            (self._apart if is_apart else self._schedule).add(catalog, when)
 
-    def _recall(self, line: Line, now: float) -> float | None:
+    def _recall(self, schedule: Schedule, now: float) -> float | None:
         """Have the lanes whose time has come checked now; return the seconds until the next one."""
-        while line.later and line.later[0][0] <= now:
-            when, catalog = heappop(line.later)
+        while schedule.later and schedule.later[0][0] <= now:
+            when, catalog = heappop(schedule.later)
             lane = self._lanes.get(catalog)
             if lane is not None and lane.check_at == when:
                 lane.check_at = None
-                line.now[catalog] = None
-        return line.later[0][0] - now if line.later else None
+                schedule.now[catalog] = None
+        return schedule.later[0][0] - now if schedule.later else None
 
     def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
         """Batches that are ready, and the seconds until the next lane is to be checked."""
         now = self._runtime.monotonic()
-        self._recall(self._line, now)
+        self._recall(self._schedule, now)
         batches: dict[str, list[Pending]] = {}
         requests = size_bytes = 0
-        while self._line.now and len(batches) < _CATALOGS_MAX:
+        while self._schedule.now and len(batches) < _CATALOGS_MAX:
             if requests >= _REQUESTS_MAX or size_bytes >= _BYTES_MAX:
                 break
-            catalog = self._line.pop()
+            catalog = self._schedule.pop()
             if catalog in self.suspects:
                 self._apart.add(catalog)
                 continue
@@ -686,7 +688,7 @@ class Queue:
                 batches[catalog] = batch
                 requests += len(batch)
                 size_bytes += sum(pending.request.size_bytes for pending in batch)
-        return batches, self._recall(self._line, now)
+        return batches, self._recall(self._schedule, now)
 
     def _next_apart(self) -> tuple[Apart, float | None]:
         now = self._runtime.monotonic()
@@ -699,7 +701,7 @@ class Queue:
                 lane.enter(LaneStage.BUSY)
                 return doubt, wait_s
             if catalog not in self.suspects:
-                self._line.add(catalog)
+                self._schedule.add(catalog)
             elif batch := self._started(catalog, now):
                 return {catalog: batch}, wait_s
         return {}, self._recall(self._apart, now)

@@ -117,7 +117,7 @@ class State(Protocol):
         """Count work against the batch, in bytes of documents."""
 
 
-class Comparing:
+class CompareChecker:
     """Evaluates the compares of one request, and bounds the work of all their tests together. The
     tests name items of ``lists`` by key."""
 
@@ -130,7 +130,7 @@ class Comparing:
         self._lists = lists
         self._tested_bytes = 0
 
-    def failed(self, compares: Sequence[Compare], state: State) -> list[FailedCompare]:
+    def failures(self, compares: Sequence[Compare], state: State) -> list[FailedCompare]:
         """The false ones, in order.
 
         Raises AboveLimit if the tests are too much work, or a range holds more documents than can

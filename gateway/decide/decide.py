@@ -14,7 +14,7 @@ from itertools import islice, repeat
 
 from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, records_after_step, refusal
-from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
+from gateway.decide.compares import ITEM_BYTES, Compare, CompareChecker, Equals, IsAbsent, Satisfies
 from gateway.decide.declaring_lists import require_held
 from gateway.decide.draft import Draft, Items
 from gateway.decide.edits import EDIT_KINDS, KeyEdit, kind_of
@@ -160,7 +160,7 @@ def decide(
     ``now_us`` is the wall clock in microseconds. A commit's time is later than that of the commit
     before it, and a verdict's isn't earlier, even if the clock stands still or goes back.
     """
-    deciding = Deciding(view, now_us, rules)
+    deciding = BatchDecider(view, now_us, rules)
     state = deciding.state
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
@@ -179,7 +179,7 @@ def decide(
     )
 
 
-class Deciding:
+class BatchDecider:
     """The decision so far, and the ``state`` that it leaves."""
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
@@ -285,7 +285,7 @@ class RequestDecision:
     The work of all its patches and tests together is bounded.
     """
 
-    def __init__(self, batch: Deciding, request: Request, attempt: int) -> None:
+    def __init__(self, batch: BatchDecider, request: Request, attempt: int) -> None:
         self._batch = batch
         self._attempt = attempt
         self.request = request
@@ -295,12 +295,12 @@ class RequestDecision:
         self._settings = batch.rules.settings_of(found) if exists else NO_SETTINGS
         self._limits = batch.rules.limits
         self._items = Items(self._limits.patch, self._limits.patch)
-        self._compares: Comparing | None = None
+        self._compares: CompareChecker | None = None
 
     @property  # no cached_property: see ``BatchState._ranges``
-    def _comparing(self) -> Comparing:
+    def _comparing(self) -> CompareChecker:
         if self._compares is None:
-            self._compares = Comparing(self._items, self._settings.lists)
+            self._compares = CompareChecker(self._items, self._settings.lists)
         return self._compares
 
     def outcome(self) -> Outcome | None:
@@ -311,7 +311,7 @@ class RequestDecision:
             edit = records_after_step(request.step, request.commit_id, request.by, records, term)
             return self._edit((KeyEdit(APPLICATIONS_KEY, edit),))
         rebased_from = require_guards(request, state, self._settings, deleted=state.deleted)
-        failed = self._comparing.failed(request.compare, state) if request.compare else []
+        failed = self._comparing.failures(request.compare, state) if request.compare else []
         if not failed:
             return self._edit(request.edits, rebased_from=rebased_from)
         done = self.holds_already([each.index for each in failed])

@@ -18,7 +18,7 @@ import patching.ownership
 from gateway.access import Role
 from gateway.access.acl import may_read
 from gateway.conflict import Disputed
-from gateway.decide.compares import ITEM_BYTES, Comparing, State, compared_keys
+from gateway.decide.compares import ITEM_BYTES, CompareChecker, State, compared_keys
 from gateway.decide.declaring_lists import is_pinned
 from gateway.decide.draft import (
     DELETED,
@@ -58,7 +58,7 @@ from gateway.decide.owning import (
 )
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement, is_under
 from gateway.decide.request import Request
-from gateway.decide.reverting import Revert, Undoing, reverted
+from gateway.decide.reverting import Revert, RevertContext, reverted
 from gateway.errors import (
     ChangedSince,
     CommitError,
@@ -299,7 +299,7 @@ class RequestDrafts:
     def _reverted(self, key: str, draft: Draft, edit: Revert, lists: Lists) -> Draft:
         found = self._document_of(key)
         last = 0 if found is None else found.revision
-        terms = Undoing(self._author, self._revision, last, self._limits.patch, lists)
+        terms = RevertContext(self._author, self._revision, last, self._limits.patch, lists)
         settled = self._with_owners(key, draft)
         after, disputed, skipped = self._tried(key, lambda: reverted(edit, key, settled, terms))
         if after.attributes is not None:
@@ -446,12 +446,12 @@ _UNCOMMITTED = '"'
 
 
 def perform_all(
-    edits: Sequence[KeyEdit], drafts: RequestDrafts, state: State, comparing: Comparing
+    edits: Sequence[KeyEdit], drafts: RequestDrafts, state: State, comparing: CompareChecker
 ) -> tuple[int, ...]:
     """Perform ``edits`` on ``drafts``; return the positions of those that were left out.
 
-    Raises what ``RequestDrafts.perform`` and ``Comparing.failed`` raise, with the position as its
-    ``action``.
+    Raises what ``RequestDrafts.perform`` and ``CompareChecker.failed`` raise, with the position as
+    its ``action``.
     """
     left_out: set[int] = set()
     so_far = _DraftState(state, drafts)
@@ -476,10 +476,10 @@ def perform_all(
     return tuple(sorted(left_out))
 
 
-def _holds(each: KeyEdit, drafts: RequestDrafts, so_far: State, comparing: Comparing) -> bool:
+def _holds(each: KeyEdit, drafts: RequestDrafts, so_far: State, comparing: CompareChecker) -> bool:
     for key in compared_keys(each.when):
         drafts.require_readable(key)
-    return not comparing.failed(each.when, so_far)
+    return not comparing.failures(each.when, so_far)
 
 
 def _edit_range(edit: RangeEdit, drafts: RequestDrafts, state: State) -> None:

@@ -80,7 +80,7 @@ class _State(msgspec.Struct, frozen=True):
         return patching.restoring.Owned(self.content, self.owners)
 
 
-class Undoing(msgspec.Struct, frozen=True):
+class RevertContext(msgspec.Struct, frozen=True):
     """The terms of a revert that follow from the request and its catalog.
 
     ``author`` is that of the commit, at ``revision``; ``last`` is the revision of the document's
@@ -95,7 +95,7 @@ class Undoing(msgspec.Struct, frozen=True):
 
 
 def reverted(
-    edit: Revert, key: str, draft: Draft, terms: Undoing
+    edit: Revert, key: str, draft: Draft, terms: RevertContext
 ) -> tuple[Draft, list[Disputed], tuple[Skipped, ...]]:
     """The draft of ``key`` after ``edit``; the disputed places, if these refuse the edit; and those
     that it skips.
@@ -137,7 +137,7 @@ def _with_owners(
     now: _State,
     merged: _State,
     places: list[tuple[bool, Dispute]],
-    terms: Undoing,
+    terms: RevertContext,
 ) -> _State:
     """``merged`` with the owners of its content; ``places`` are the disputed ones."""
     kept = [each.pointer for of_attributes, each in places if not (of_attributes or each.forced)]

@@ -44,7 +44,7 @@ from gateway.errors import AboveLimit, SchemaViolation, SettingsInvalid
 from patching import Json, join_pointer
 from patching.list_declarations import key_pattern
 
-__all__ = ["Load", "SchemaTooHeavy", "Weighing", "Work"]
+__all__ = ["Load", "SchemaTooHeavy", "SchemaWeigher", "Work"]
 
 # The most levels of nesting of a document, whatever the settings say.
 _DEPTH_MAX = 100
@@ -114,7 +114,7 @@ class Load:
         return Work(units, error_values)
 
 
-class Weighing:
+class SchemaWeigher:
     """Weighs the schemas of one catalog's settings, which share the bounds.
 
     ``strict``: a schema that is too heavy is refused. Otherwise, it was accepted earlier, by other
@@ -336,7 +336,7 @@ class KeySchema:
         ]
 
 
-def key_schema(pattern: str, schema: object, weighing: Weighing) -> KeySchema:
+def key_schema(pattern: str, schema: object, weighing: SchemaWeigher) -> KeySchema:
     """Compile ``schema`` for the keys that fit ``pattern``.
 
     Raises SettingsInvalid with a pointer, below ``/schemas``, to the faulty place.

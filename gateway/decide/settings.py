@@ -15,7 +15,7 @@ from typing import Final, cast
 from marshmallow import fields
 
 from gateway import cpu
-from gateway.decide.schemas import UNIT_BYTES, KeySchema, Weighing, key_schema
+from gateway.decide.schemas import UNIT_BYTES, KeySchema, SchemaWeigher, key_schema
 from gateway.decide.strict import SWITCH, Exact, integer, load, strict
 from gateway.errors import AboveLimit, ItemsCollide, SchemaViolation, SettingsInvalid
 from gateway.limits import MIB
@@ -140,7 +140,7 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
     that is too heavy by now is kept, and documents that are too large for it are refused.
     """
     asked = load(SETTINGS, value, SettingsInvalid)
-    weighing = Weighing(strict=not accepted)
+    weighing = SchemaWeigher(strict=not accepted)
     return CatalogSettings(
         schemas=tuple(key_schema(name, each, weighing) for name, each in asked["schemas"].items()),
         patterns_bytes=weighing.memory_bytes,

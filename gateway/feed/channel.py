@@ -260,7 +260,7 @@ _PAGE_BYTES_MAX = MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Onward:
+class NewCommits:
     """The commits after a position, without a gap, and the head as read after them."""
 
     commits: Sequence[EncodedCommit]
@@ -274,7 +274,7 @@ class WatchLog:
         self._store = store
         self._encode = encode
 
-    def onward(self, positions: Mapping[str, int]) -> dict[str, Onward]:
+    def new_commits(self, positions: Mapping[str, int]) -> dict[str, NewCommits]:
         """By catalog, the written-out commits above its position, with two reads for all catalogs.
 
         There are no commits for a position that is below the floor.
@@ -282,11 +282,12 @@ class WatchLog:
         spans = {c: (after, after + _ONWARD_COMMITS_MAX) for c, after in positions.items()}
         commits = self._store.commits(spans)
         heads = self._store.heads(positions)
-        found: dict[str, Onward] = {}
+        found: dict[str, NewCommits] = {}
         for catalog, after in positions.items():
             head = heads.get(catalog) or Head(catalog)
             retained = commits.get(catalog, ()) if after >= head.floor else ()
-            found[catalog] = Onward([encode_commit(each, self._encode) for each in retained], head)
+            encoded = [encode_commit(each, self._encode) for each in retained]
+            found[catalog] = NewCommits(encoded, head)
         return found
 
     def page(

@@ -24,7 +24,7 @@ from gateway.errors import TooManyWatchers
 from gateway.feed.channel import (
     Channel,
     Encode,
-    Onward,
+    NewCommits,
     Waiting,
     WatchEnded,
     Watching,
@@ -268,20 +268,18 @@ class Hub:
             pending = self._pending - self._suspects_followed()
             due = [catalog for catalog in pending if self._channels[catalog].due <= now]
             positions = {catalog: self._channels[catalog].position for catalog in due}
-        read = self._read_together(positions, lambda _: self.log.onward(positions), now)
+        read = self._read_together(positions, lambda _: self.log.new_commits(positions), now)
         found = read or {}
-        stuck = [
-            c for c, onward in found.items() if not self._advance(c, positions[c], onward, now)
-        ]
+        stuck = [c for c, new in found.items() if not self._advance(c, positions[c], new, now)]
         for catalog in stuck:
             try:
                 head = found[catalog].head
                 if len(found) > 1:
                     # The read of several logs may have had no room for this one.
-                    onward = self.log.onward({catalog: positions[catalog]})[catalog]
-                    if self._advance(catalog, positions[catalog], onward, now):
+                    new = self.log.new_commits({catalog: positions[catalog]})[catalog]
+                    if self._advance(catalog, positions[catalog], new, now):
                         continue
-                    head = onward.head
+                    head = new.head
                 self._finish(catalog, head, now)
             except Exception as error:  # noqa: BLE001
                 self._failed([catalog], error, now)
@@ -304,11 +302,11 @@ class Hub:
         except Exception as error:  # noqa: BLE001
             self._failed(names, error, now)
             return None
-        self._suspects.worked(names, began)
+        self._suspects.note_success(names, began)
         return found
 
     def _failed(self, names: Collection[str], error: Exception, now: float) -> None:
-        self._suspects.failed(names)
+        self._suspects.note_failure(names)
         if len(names) == 1:
             self._put_off(next(iter(names)), error, now)
         self._start_apart()
@@ -353,10 +351,10 @@ class Hub:
             return
         position = channel.position
         try:
-            onward = self.log.onward({catalog: position})[catalog]
-            self._suspects.worked([catalog], now)
-            if not self._advance(catalog, position, onward, now):
-                self._finish(catalog, onward.head, now)
+            new = self.log.new_commits({catalog: position})[catalog]
+            self._suspects.note_success([catalog], now)
+            if not self._advance(catalog, position, new, now):
+                self._finish(catalog, new.head, now)
         except Exception as error:  # noqa: BLE001
             self._failed([catalog], error, now)
         else:
@@ -387,7 +385,7 @@ class Hub:
         else:
             _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
 
-    def _advance(self, catalog: str, after: int, onward: Onward, now: float) -> bool:
+    def _advance(self, catalog: str, after: int, new: NewCommits, now: float) -> bool:
         """Move the channel on by the commits found above ``after``; return whether it moved.
 
         If the channel isn't at ``after`` any more, another run has moved it by the same commits.
@@ -396,16 +394,16 @@ class Hub:
             channel = self._channels.get(catalog)
             if channel is None or channel.position != after:
                 return True
-            channel.known_head = max(channel.known_head, onward.head.revision)
+            channel.known_head = max(channel.known_head, new.head.revision)
             released: Collection[Waiting] = ()
-            has_gone = bool(onward.commits) and not follows(channel.last, onward.commits[0].parent)
-            if has_gone or _went_back(after, channel.last, onward.head):
-                released = self._lose(channel, onward.head.revision)
-            elif onward.commits:
-                channel.append(onward.commits, self.limits)
-                released = channel.release(onward.commits, self.limits.bookmark_commits)
-            elif onward.head.floor > channel.position:
-                channel.skip_to(onward.head.floor)
+            has_gone = bool(new.commits) and not follows(channel.last, new.commits[0].parent)
+            if has_gone or _went_back(after, channel.last, new.head):
+                released = self._lose(channel, new.head.revision)
+            elif new.commits:
+                channel.append(new.commits, self.limits)
+                released = channel.release(new.commits, self.limits.bookmark_commits)
+            elif new.head.floor > channel.position:
+                channel.skip_to(new.head.floor)
                 released = channel.release_all()
             channel.due = now + min(_SHARE_S * len(released), _SHARE_MAX_S)
             if channel.position >= channel.known_head:

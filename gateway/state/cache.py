@@ -308,8 +308,8 @@ class Cache:
             entry = self._entries.get(head.catalog)
             if entry is None:
                 return None
-            self._wrote(entry, max(head.written, head.floor))
-            self._wrote_verdicts(entry, head.judged_written)
+            self._mark_written(entry, max(head.written, head.floor))
+            self._mark_verdicts(entry, head.judged_written)
             if entry.revision < head.revision or entry.judged < head.judged:
                 return None
             self._use(head.catalog)
@@ -382,23 +382,23 @@ class Cache:
         if stranger is not None:
             self.went_back(catalog, before, f"commit {stranger.id} at revision {stranger.revision}")
 
-    def wrote(self, catalog: str, revision: int, judged: int = 0) -> None:
+    def mark_written(self, catalog: str, revision: int, judged: int = 0) -> None:
         """Note that all commits up to ``revision``, and all verdicts up to number ``judged``, are
         written out."""
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is not None:
-                self._wrote(entry, revision)
-                self._wrote_verdicts(entry, judged)
+                self._mark_written(entry, revision)
+                self._mark_verdicts(entry, judged)
 
-    def _wrote(self, entry: _Entry, revision: int) -> None:
+    def _mark_written(self, entry: _Entry, revision: int) -> None:
         if revision > entry.written:
             entry.written = min(revision, entry.revision)
             left = tuple(commit for commit in entry.tail if commit.revision > revision)
             self._bytes += _memory_of_replies(left) - _memory_of_replies(entry.tail)
             entry.tail = left
 
-    def _wrote_verdicts(self, entry: _Entry, number: int) -> None:
+    def _mark_verdicts(self, entry: _Entry, number: int) -> None:
         if number > entry.judged_written:
             self._judge(entry, entry.judged, min(number, entry.judged), entry.verdicts)
 
@@ -468,9 +468,9 @@ class Cache:
                 return  # another thread has noticed
             self._drop(catalog)
         if before.revision:
-            self.lost(catalog, f"from {before} to {found}")
+            self.drop_lost(catalog, f"from {before} to {found}")
 
-    def lost(self, catalog: str, how: str) -> None:
+    def drop_lost(self, catalog: str, how: str) -> None:
         """The catalog went back: count and log that, and drop all that this process has of it,
         because it isn't in the database's history."""
         self.forget(catalog)
@@ -603,16 +603,16 @@ class Guesses:
         self._runtime = runtime
         self._until: dict[str, float] = {}
 
-    def holds(self, catalog: str) -> bool:
+    def has(self, catalog: str) -> bool:
         until = self._until.get(catalog)
         return until is not None and self._runtime.monotonic() < until
 
-    def gained(self, catalog: str) -> None:
+    def add(self, catalog: str) -> None:
         """Note that this worker has just moved the head, and nobody else seems to write the
         catalog."""
         if len(self._until) >= _GUESSED_MAX:
             self._until.clear()
         self._until[catalog] = self._runtime.monotonic() + _GUESSED_S
 
-    def lost(self, catalog: str) -> None:
+    def remove(self, catalog: str) -> None:
         self._until.pop(catalog, None)

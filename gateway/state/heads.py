@@ -157,7 +157,7 @@ class HeadReader:
                 return None
         self._cache.advance(catalog, tail)
         self._cache.begin(head)
-        self._cache.wrote(catalog, max(head.written, head.floor), head.judged_written)
+        self._cache.mark_written(catalog, max(head.written, head.floor), head.judged_written)
         return _observed(head, tail, head.verdicts or ())._replace(claims=head.claims)
 
 
@@ -235,7 +235,7 @@ class Settler:
             head = self._store.heads([catalog]).get(catalog)
             if head is None or max(head.written, head.floor) < revision:
                 return False
-        self._cache.wrote(catalog, revision)
+        self._cache.mark_written(catalog, revision)
         return True
 
     def take_over(self, catalog: str, observed: ObservedHead) -> bool:
@@ -281,5 +281,5 @@ class Settler:
         finally:
             cpu.work_for(own)
             memory.work_for(held)
-        self._cache.wrote(catalog, head.revision, head.judged)
+        self._cache.mark_written(catalog, head.revision, head.judged)
         return True

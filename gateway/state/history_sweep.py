@@ -49,7 +49,7 @@ from gateway.store.contract import Store, Swept
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class SweepRules:
     """What is kept although no key needs it: the commit at ``floor``, and commits with an
     idempotency key since ``replies_since_us``."""
 
@@ -66,7 +66,7 @@ class SweepWindow:
     swept: Sequence[Swept]
 
 
-def sweep_window(commits: Sequence[CommitRecord], keeping: Keeping) -> SweepWindow:
+def sweep_window(commits: Sequence[CommitRecord], rules: SweepRules) -> SweepWindow:
     """The result for the window of these ``commits``, ascending. Some may be swept already."""
     superseded: set[str] = set()
     needed: dict[int, set[str]] = {commit.revision: set() for commit in commits}
@@ -79,7 +79,7 @@ def sweep_window(commits: Sequence[CommitRecord], keeping: Keeping) -> SweepWind
             if change.begins_at(commit.revision):
                 superseded.add(change.key)
     swept = [
-        left_of(commit, needed[commit.revision], keeping)
+        left_of(commit, needed[commit.revision], rules)
         for commit in commits
         if not commit.changes or len(needed[commit.revision]) < len(commit.changes)
     ]
@@ -87,7 +87,7 @@ def sweep_window(commits: Sequence[CommitRecord], keeping: Keeping) -> SweepWind
 
 
 def sweep_older(
-    commits: Sequence[CommitRecord], superseded: Collection[str], keeping: Keeping
+    commits: Sequence[CommitRecord], superseded: Collection[str], rules: SweepRules
 ) -> list[Swept]:
     """What remains of ``commits`` from before the window, without the keys that it superseded."""
     swept = []
@@ -95,14 +95,14 @@ def sweep_older(
         found = found_under(commit)
         keys = found.difference(superseded)
         if not keys or keys != found:
-            swept.append(left_of(commit, keys, keeping))
+            swept.append(left_of(commit, keys, rules))
     return swept
 
 
-def left_of(commit: CommitRecord, keys: Collection[str], keeping: Keeping) -> Swept:
+def left_of(commit: CommitRecord, keys: Collection[str], rules: SweepRules) -> Swept:
     """What remains of ``commit`` if only ``keys`` need it."""
-    is_reply = commit.idempotency is not None and commit.time_us >= keeping.replies_since_us
-    if not keys and not is_reply and commit.revision != keeping.floor:
+    is_reply = commit.idempotency is not None and commit.time_us >= rules.replies_since_us
+    if not keys and not is_reply and commit.revision != rules.floor:
         return Swept(commit.revision, None)
     changes = tuple(
         change
@@ -182,9 +182,9 @@ class Sweeper:
         if bounds is None:
             return 0
         swept, changed = bounds.swept, 0
-        keeping = Keeping(self._sweepable(catalog, bounds), replies_since_us)
-        while swept < keeping.floor:
-            through, count = self._sweep(catalog, swept, keeping)
+        rules = SweepRules(self._sweepable(catalog, bounds), replies_since_us)
+        while swept < rules.floor:
+            through, count = self._sweep(catalog, swept, rules)
             self.store.end_sweep(catalog, through)
             self.step("end_sweep")
             swept, changed = through, changed + count
@@ -199,30 +199,28 @@ class Sweeper:
         aged = (floor for floor, since in found.items() if now - since >= self.grace_s)
         return min(bounds.sweepable(self.grace_s), max(aged, default=bounds.swept))
 
-    def _sweep(self, catalog: str, swept: int, keeping: Keeping) -> tuple[int, int]:
+    def _sweep(self, catalog: str, swept: int, rules: SweepRules) -> tuple[int, int]:
         """Sweep the next window; return its last revision, and how many commits were changed or
         deleted."""
         commits = self.store.list_commits(
-            catalog, swept, keeping.floor, self.window_commits, None, _WINDOW_BYTES
+            catalog, swept, rules.floor, self.window_commits, None, _WINDOW_BYTES
         )
-        through = commits[-1].revision if commits else keeping.floor
-        window = sweep_window(commits, keeping)
-        count = self._sweep_older(catalog, swept, window, keeping)
+        through = commits[-1].revision if commits else rules.floor
+        window = sweep_window(commits, rules)
+        count = self._sweep_older(catalog, swept, window, rules)
         self.apply(catalog, window.swept, "sweep_window")
         return through, count + len(window.swept)
 
-    def _sweep_older(self, catalog: str, swept: int, window: SweepWindow, keeping: Keeping) -> int:
+    def _sweep_older(self, catalog: str, swept: int, window: SweepWindow, rules: SweepRules) -> int:
         count = 0
         # The commit at the last floor was kept for its time, even if no key needs it.
         marker = self.store.list_commits(catalog, swept - 1, swept, 1, None, 1) if swept else ()
-        count += self.apply(
-            catalog, sweep_older(marker, window.superseded, keeping), "sweep_marker"
-        )
+        count += self.apply(catalog, sweep_older(marker, window.superseded, rules), "sweep_marker")
         keys = sorted(window.superseded)
         for first in range(0, len(keys), self.keys_at_once):
             group = keys[first : first + self.keys_at_once]
             older = self.store.commits_of_keys(catalog, group, swept)
-            count += self.apply(catalog, sweep_older(older, group, keeping), "sweep_older")
+            count += self.apply(catalog, sweep_older(older, group, rules), "sweep_older")
         return count
 
     def apply(self, catalog: str, swept: Sequence[Swept], step: str) -> int:

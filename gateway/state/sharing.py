@@ -64,7 +64,7 @@ class Suspects(dict[str, float]):
         self._bad_in_a_row = 0
         self._worked_at: float | None = None
 
-    def failed(self, catalogs: Collection[str]) -> None:
+    def note_failure(self, catalogs: Collection[str]) -> None:
         """Note that one call for these catalogs failed."""
         with self._lock:
             now = self._runtime.monotonic()
@@ -73,12 +73,12 @@ class Suspects(dict[str, float]):
             else:
                 self._failed_alone(catalogs, now)
 
-    def worked(self, catalogs: Collection[str], began: float) -> None:
+    def note_success(self, catalogs: Collection[str], began: float) -> None:
         """Note that one call for these catalogs worked, which was begun at that monotonic time. A
         slow call counts as failed."""
         now = self._runtime.monotonic()
         if now - began >= _SLOW_S:
-            self.failed(catalogs)
+            self.note_failure(catalogs)
             return
         self._worked_at = now
         self._bad_in_a_row = 0
@@ -291,9 +291,9 @@ class SharedReads(Generic[_Name, _Found]):
 
     def _ended(self, group: _Group[_Name, Any]) -> None:
         if group.error is None:
-            self._suspects.worked(self._catalogs(group), group.began)
+            self._suspects.note_success(self._catalogs(group), group.began)
         elif not isinstance(group.error, Unsent):
-            self._suspects.failed(self._catalogs(group))
+            self._suspects.note_failure(self._catalogs(group))
 
     def _catalogs(self, group: _Group[_Name, Any]) -> set[str]:
         return {self._catalog_of(name) for name in group.names}

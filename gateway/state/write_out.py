@@ -594,13 +594,13 @@ class WriteOut:
         except Exception as error:  # noqa: BLE001 - a defect, or a record edited by hand
             self._failed(tails, error)
         else:
-            self._suspects.worked(tails, began)
+            self._suspects.note_success(tails, began)
             self._end(through, left)
 
     def _failed(self, tails: Mapping[str, Tail], error: Exception) -> None:
         """Handle a failed write-out. Several catalogs are tried again at once, one by one, because
         only one of them may be at fault."""
-        self._suspects.failed(tails)
+        self._suspects.note_failure(tails)
         if len(tails) > 1:
             _log.warning("a write-out was broken off: %s", error)
             self._put_off(tails, pauses=False)
@@ -608,7 +608,7 @@ class WriteOut:
         (catalog,) = tails
         about = {"catalog": catalog}
         if isinstance(error, WentBack):
-            self._cache.lost(catalog, str(error))
+            self._cache.drop_lost(catalog, str(error))
         elif isinstance(error, StoreUnreachable):
             _log.warning("the tail of %r can't be written out: %s", catalog, error, extra=about)
         else:
@@ -665,7 +665,7 @@ class WriteOut:
         self._put_off(lost)
         through = {catalog: reached for catalog, reached in through.items() if catalog not in lost}
         for catalog, (revision, judged) in through.items():
-            self._cache.wrote(catalog, revision, judged)
+            self._cache.mark_written(catalog, revision, judged)
         took: list[float] = []
         with self._lock:
             now = self._runtime.monotonic()

@@ -204,7 +204,7 @@ def test_all_catalogs_of_a_round_are_claimed_and_left_in_one_call_each(
         writer.write(catalog, "k", put(1))
     ours = queue_of(far)
     for catalog in MANY:
-        ours.lost(catalog, 2)
+        ours.note_lost(catalog, 2)
     heads = ours.heads(MANY)
     assert far.calls == ["claim", "tails"]
     assert {len(heads[catalog].claims) for catalog in MANY} == {1}
@@ -235,7 +235,7 @@ def test_a_view_that_was_evicted_is_no_lost_race(
     ours = gateway(far)
     ours.write("c", "k", put({"n": 1}))
     ours._cache.forget("c")
-    ours._loop._guesses.lost("c")
+    ours._loop._guesses.remove("c")
     head_reader, evict = ours._loop._parts.head_reader, once(lambda: ours._cache.forget("c"))
     observe = head_reader.observe
 

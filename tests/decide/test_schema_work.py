@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gateway.decide.schemas import Load, SchemaTooHeavy, Weighing
+from gateway.decide.schemas import Load, SchemaTooHeavy, SchemaWeigher
 from gateway.decide.settings import parse_settings
 from gateway.errors import AboveLimit, SchemaViolation, SettingsInvalid
 
@@ -18,7 +18,7 @@ _NAMES = "ab"
 
 
 def load_of(schema: Any) -> Load:
-    return Weighing(strict=True).load_of(schema)
+    return SchemaWeigher(strict=True).load_of(schema)
 
 
 def fan(links: int) -> dict[str, Any]:

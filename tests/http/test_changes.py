@@ -208,7 +208,7 @@ class TestEventStream:
             raise StoreUnreachable("gone")
 
         monkeypatch.setattr(WatchLog, "page", fail)
-        monkeypatch.setattr(WatchLog, "onward", fail)
+        monkeypatch.setattr(WatchLog, "new_commits", fail)
         with stream(own) as told:
             (end,) = told
         assert (end.data["code"], end.data["revision"]) == (StoreUnavailable.code, 0)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import patching
 import patching.ownership
-from gateway.decide.decide import Deciding, RequestDecision
+from gateway.decide.decide import BatchDecider, RequestDecision
 from gateway.decide.draft import DELETED, Draft
 from gateway.decide.edits import KeyEdit
 from gateway.decide.owning import (
@@ -71,11 +71,11 @@ def edit_with_owners_of_the_base(
         self.state.document = document
 
 
-_one = Deciding.one
+_one = BatchDecider.one
 _first_owners: dict[tuple[str, str], OwnerTree | None] = {}
 
 
-def decide_on_the_first_owners(self: Deciding, request: Request, attempt: int) -> Any:
+def decide_on_the_first_owners(self: BatchDecider, request: Request, attempt: int) -> Any:
     """Of a decision that is made again, because the move was lost, or was only a guess."""
     document = self.state.document
 

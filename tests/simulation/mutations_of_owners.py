@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import patching.ownership
 from gateway.decide import performing
-from gateway.decide.decide import Deciding, RequestDecision
+from gateway.decide.decide import BatchDecider, RequestDecision
 from gateway.state import replay
 
 from . import breakages_of_owners as breakages
@@ -42,7 +42,7 @@ OWNING: Mapping[str, Mutation] = {
     "owners-anew": mutation(
         "a decision that is made again looks at the owners again",
         "owners untrue-commit",
-        (Deciding, "one", breakages.decide_on_the_first_owners),
+        (BatchDecider, "one", breakages.decide_on_the_first_owners),
         adjust=owning_at_a_distance,
     ),
     "let-go-of-own": mutation(

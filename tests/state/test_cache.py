@@ -113,7 +113,7 @@ def test_a_document_is_weighed_anew_before_it_has_grown_by_much(
             *("k", content, revision, 1, ID, 1, 0, size_bytes), attributes=attributes
         )
         cache.replace(move, {"k": document})
-        cache.wrote("c", revision)
+        cache.mark_written("c", revision)
         exact = parsed_bytes(content, attributes)
         assert exact <= cache.readings().bytes <= 1.25 * exact + 10_000
 
@@ -210,7 +210,7 @@ def test_what_is_counted_is_what_is_there(seed: int) -> None:
             case 2 if revision is not None:
                 cache.advance(name, [commit(name, revision + 1, rng.randrange(LARGE))])
             case 3 if revision is not None:
-                cache.wrote(name, rng.randint(0, revision))
+                cache.mark_written(name, rng.randint(0, revision))
             case 4:
                 cache.view(name, "abc")
             case 5 if revision is not None:

@@ -22,43 +22,43 @@ def found(clock: SetClock) -> Suspects:
 def test_who_shared_a_call_that_failed_is_suspected_until_a_call_alone_works(
     found: Suspects, clock: SetClock
 ) -> None:
-    found.failed("abc")
+    found.note_failure("abc")
     assert all(each in found for each in "abc")
-    found.worked("a", clock.monotonic())
+    found.note_success("a", clock.monotonic())
     assert [each for each in "abc" if each in found] == ["b", "c"]
 
 
 def test_who_fails_alone_while_others_work_stays_one_for_a_while(
     found: Suspects, clock: SetClock
 ) -> None:
-    found.failed("ab")
-    found.worked("a", clock.monotonic())
-    found.failed("b")
-    found.worked("b", clock.monotonic())
+    found.note_failure("ab")
+    found.note_success("a", clock.monotonic())
+    found.note_failure("b")
+    found.note_success("b", clock.monotonic())
     assert "b" in found
     clock.passed_s += sharing._HELD_S
-    found.worked("b", clock.monotonic())
+    found.note_success("b", clock.monotonic())
     assert not found
 
 
 def test_where_calls_alone_fail_in_a_row_it_is_everybodys_trouble(found: Suspects) -> None:
     names = [f"c{number}" for number in range(100)]
-    found.failed(names)
+    found.note_failure(names)
     for name in names[: sharing._IN_A_ROW]:
         assert name in found
-        found.failed([name])
+        found.note_failure([name])
     assert not found
 
 
 def test_a_call_that_took_long_is_as_one_that_failed(found: Suspects, clock: SetClock) -> None:
     began = clock.monotonic()
     clock.passed_s += 2 * sharing._SLOW_S
-    found.worked("ab", began)
+    found.note_success("ab", began)
     assert "a" in found
     assert "b" in found
 
 
 def test_their_number_is_bounded(found: Suspects) -> None:
     for number in range(3):
-        found.failed([f"{number}-{each}" for each in range(sharing._CATALOGS_MAX // 2)])
+        found.note_failure([f"{number}-{each}" for each in range(sharing._CATALOGS_MAX // 2)])
     assert len(found) <= sharing._CATALOGS_MAX

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.model import ChangeRecord, CommitRecord, Idempotency
 from gateway.state.history_sweep import (
-    Keeping,
+    SweepRules,
     chain,
     found_under,
     left_of,
@@ -46,8 +46,8 @@ def attributes(key: str, created: int) -> ChangeRecord:
     return ChangeRecord(key, "attributes", created, attributes={"a": 1})
 
 
-def keeping(floor: int, replies_since_us: int = NOBODY) -> Keeping:
-    return Keeping(floor, replies_since_us)
+def keeping(floor: int, replies_since_us: int = NOBODY) -> SweepRules:
+    return SweepRules(floor, replies_since_us)
 
 
 def left(*commits: CommitRecord, floor: int, replies_since_us: int = NOBODY) -> dict[int, set[str]]:

@@ -207,10 +207,10 @@ class StoreContract:
             store.claim(["c"], Claim(by, 50))
         second = move(commit(2))
         assert store.move_heads([second]) == {"c": Moved.LOST}
-        assert store.move_heads([replace(second, past=("b",))]) == {"c": Moved.LOST}
-        assert store.move_heads([replace(second, past=("a", "x"))]) == {"c": Moved.WON}
+        assert store.move_heads([replace(second, passed=("b",))]) == {"c": Moved.LOST}
+        assert store.move_heads([replace(second, passed=("a", "x"))]) == {"c": Moved.WON}
         assert line(store) == (Claim("b", 50),)
-        third = replace(move(commit(3)), past=("a", "b"))
+        third = replace(move(commit(3)), passed=("a", "b"))
         assert store.move_heads([third]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].claims == ()
 
@@ -219,7 +219,7 @@ class StoreContract:
         store.move_heads([move(commit(1))])
         for by in ("other", "own"):
             store.claim(["c"], Claim(by, 50))
-        again = replace(move(commit(2)), past=("own",), passes_all=True)
+        again = replace(move(commit(2)), passed=("own",), passes_all=True)
         assert store.move_heads([again]) == {"c": Moved.WON}
         assert line(store) == (Claim("other", 50),)
         assert store.move_heads([again]) == {"c": Moved.LOST}

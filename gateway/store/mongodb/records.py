@@ -775,10 +775,10 @@ def in_line(move: HeadMove) -> Record:
     if move.passes_all:
         return {}
     nobody: Record = {"claims.0": {"$exists": False}}
-    if not move.past:
+    if not move.passed:
         return nobody
     # Not ``claims.0.by`` missing: that path also means the member "0" of each claim.
-    return {"$or": [nobody, {"claims.0.by": {"$in": [*move.past]}}]}
+    return {"$or": [nobody, {"claims.0.by": {"$in": [*move.passed]}}]}
 
 
 def head_move(move: HeadMove) -> Record:
@@ -807,8 +807,8 @@ def head_move(move: HeadMove) -> Record:
             update["$unset"] = {"uncommitted": ""}
         elif move.verdicts:
             state["uncommitted"] = move.verdicts[-1].time_us
-    if move.past:
-        update["$pull"] = {"claims": {"by": {"$in": [*move.past]}}}
+    if move.passed:
+        update["$pull"] = {"claims": {"by": {"$in": [*move.passed]}}}
     if not move.commits:
         update["$setOnInsert"] = {"time_us": 0}
     return update
