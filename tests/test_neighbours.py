@@ -112,7 +112,7 @@ def test_a_worker_that_is_not_there_takes_nothing(group: str, other: Other) -> N
     others = Neighbours("of others", SECRET)
     for ours, worker in ((others, other.pid), (Neighbours(group, SECRET), os.getpid())):
         assert ours.ask(worker, b"x", until()) is None
-        wait_until(lambda: ours._places[worker].failed)  # noqa: B023
+        wait_until(lambda: ours._peers[worker].failed)  # noqa: B023
         assert ours.ask(worker, b"x", until()) is None
 
 
@@ -154,7 +154,7 @@ def test_nobody_waits_for_a_worker_that_stands_still_from_the_beginning(
     ours = Neighbours(group, SECRET, lambda: (other.pid, another.pid))
     for _ in range(8):
         assert ours.ask(other.pid, b"x", until()) is None
-    assert ours._places[other.pid].connecting, "it is still being tried, once"
+    assert ours._peers[other.pid].connecting, "it is still being tried, once"
     wait_until(lambda: ours.ask(another.pid, b"x", until()) is not None)
     another.process.kill()
     os.kill(other.pid, signal.SIGCONT)
@@ -174,7 +174,7 @@ def test_a_worker_that_could_not_be_connected_to_is_left_alone_for_a_while(
     for _ in range(8):
         assert ours.ask(1, b"x", until()) is None
     assert tries == [1]
-    ours._places[1].not_before = 0.0
+    ours._peers[1].not_before = 0.0
     assert ours.others() == [1], "it may be there by now"
 
 
@@ -183,7 +183,7 @@ def test_who_ends_answers_what_is_under_way_and_takes_no_more(group: str, other:
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(ours.ask(other.pid, b"slow", until())))
     thread.start()
-    link = ours._places[other.pid].link
+    link = ours._peers[other.pid].link
     assert link is not None
     wait_until(lambda: bool(link._questions or answers))
     other.calls.send("close")
@@ -232,8 +232,8 @@ def test_another_users_process_is_not_talked_to(group: str) -> None:
 
 def refused(ours: Neighbours, worker: int) -> None:
     assert ours.ask(worker, b"x", until()) is None
-    wait_until(lambda: ours._places[worker].failed)
-    assert ours._places[worker].link is None
+    wait_until(lambda: ours._peers[worker].failed)
+    assert ours._peers[worker].link is None
 
 
 @pytest.mark.parametrize("knows", ["who asks", "who answers", "both"])

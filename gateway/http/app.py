@@ -19,12 +19,12 @@ from gateway.access.token_buckets import PrincipalLimits
 from gateway.errors import untraced
 from gateway.http.context import (
     KEY,
-    Asker,
     Context,
     Environ,
     Observed,
     OpenContext,
     RouteTaken,
+    Sender,
 )
 from gateway.http.door import audit, rate_limits
 from gateway.http.door.admission import Admission, claim_share
@@ -105,11 +105,11 @@ class _Doors:
         if principal is None:
             return OpenContext(observed)
         spending = None if self._rates is None else self._rates.spending_of(principal)
-        asker = observed.asker = Asker(principal, principal.holder, spending)
-        claim_share(observed.counted, asker.holder)
+        sender = observed.sender = Sender(principal, principal.holder, spending)
+        claim_share(observed.counted, sender.holder)
         if spending is not None:
             rate_limits.admit(observed, spending)
-        return self._authorization.admit(observed, asker)
+        return self._authorization.admit(observed, sender)
 
     def let_out(self, observed: Observed, answer: Response) -> Response:
         """The answer to send and to audit: ``answer``, or one in its place."""
@@ -118,7 +118,7 @@ class _Doors:
         answer = self._authorization.withhold(observed, answer)
         if audit.log.isEnabledFor(logging.INFO):
             audit.log_request(observed, answer.status_code)
-        observed.decided = None  # so its documents aren't held until the answer is sent
+        observed.decided_write = None  # so its documents aren't held until the answer is sent
         return answer
 
 
@@ -214,7 +214,7 @@ class GatewayFlask(Flask):
 
     def holder_of(self, environ: Environ) -> str | None:
         observed: Observed = environ[KEY]
-        return None if observed.asker is None else observed.asker.holder
+        return None if observed.sender is None else observed.sender.holder
 
     def index_routes(self) -> None:
         """Fill ``direct_routes``. Called once all routes are registered."""

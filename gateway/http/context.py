@@ -4,7 +4,7 @@
                   ``door.observation``, carried by the WSGI environment, sent to observers
     Counted       it was admitted: its place among those under way, its memory (``door.admission``)
     RouteTaken    its route was found (``app``)
-    Asker         its principal is known (``door.authorization``)
+    Sender        its principal is known (``door.authorization``)
     Context       it was let in: the argument of a view; ``OpenContext`` for a route that is open to
                   everybody
 
@@ -71,7 +71,7 @@ class RouteTaken(NamedTuple):
     catalog: str | None
 
 
-class Asker(NamedTuple):
+class Sender(NamedTuple):
     """``holder`` names the principal in whose shares the request counts, if there are shares (see
     ``gateway.access.principal``). ``spending`` is None if there are no rates."""
 
@@ -80,7 +80,7 @@ class Asker(NamedTuple):
     spending: RateSpending | None
 
 
-class Decided(NamedTuple):
+class DecidedWrite(NamedTuple):
     """A write that was decided; ``author`` is named by its commit."""
 
     author: str
@@ -96,7 +96,7 @@ class Observed:
     """A request, and its outcome so far.
 
     ``body_bytes`` is the declared length of its body; None if that is known only at its end.
-    ``asker`` is None before it is known, and on routes that are open to everybody. ``status`` is 0
+    ``sender`` is None before it is known, and on routes that are open to everybody. ``status`` is 0
     before the answer begins. ``trace_id`` is that of ``traceparent``, or of the span that was begun
     for the request. ``problem`` is the code of the problem that was answered, and ``helps`` are
     members of the problem that its error lacks. ``audited`` are further facts for the audit log
@@ -106,11 +106,11 @@ class Observed:
 
     counted = NOT_COUNTED
     route = NO_ROUTE
-    asker: Asker | None = None
+    sender: Sender | None = None
     require_still_let_in: Recheck | None = None
     status = 0
     sent_bytes = 0
-    decided: Decided | None = None
+    decided_write: DecidedWrite | None = None
     helps: Mapping[str, Any] = MappingProxyType({})
     problem: str | None = None
     commit_id: str | None = None
@@ -133,7 +133,7 @@ class Observed:
     @property
     def principal_name(self) -> str | None:
         """The principal's name; None if unknown, as on routes that are open to everybody."""
-        return None if self.asker is None else self.asker.principal.name
+        return None if self.sender is None else self.sender.principal.name
 
     def log_fields(self) -> dict[str, str]:
         """The fields of the request's log lines; see ``gateway.logs.RequestContext``."""
@@ -171,16 +171,16 @@ class OpenContext:
 
 class Context(OpenContext):
     """A request that was let in: its principal ``by`` has the role that its route needs.
-    ``holder``: see ``Asker``. ``catalog`` is that of the path, decoded."""
+    ``holder``: see ``Sender``. ``catalog`` is that of the path, decoded."""
 
     __slots__ = ("by", "catalog", "holder")
 
     def __init__(
-        self, observed: Observed, asker: Asker, catalog: str, require_still_let_in: Recheck
+        self, observed: Observed, sender: Sender, catalog: str, require_still_let_in: Recheck
     ) -> None:
-        super().__init__(observed, require_still_let_in, asker.spending)
-        self.by = asker.principal
-        self.holder = asker.holder
+        super().__init__(observed, require_still_let_in, sender.spending)
+        self.by = sender.principal
+        self.holder = sender.holder
         self.catalog = catalog
 
 

@@ -54,7 +54,7 @@ class RowRefused(_OfColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RowLine:
     """What a row asks for. ``text``: a bulk line as JSON, without idempotency key and fence;
     ``idempotency_key``: the row's own. ``members``: what tells the row from others, so not its
     author and message; ``delta``: some of them, as the row's columns have them."""
@@ -144,7 +144,7 @@ class Columns:
             raise ColumnRefused("apply", f"it is missing, and option {given[0]!r} is for it")
         self._apply_terms = {name: getattr(options, name) for name in given}
 
-    def ask(self, row: Mapping[str, Any]) -> Asked:
+    def ask(self, row: Mapping[str, Any]) -> RowLine:
         """What ``row`` (Arrow's values by column) asks for. Raises RowRefused."""
         catalog, key = self.subject(row)
         own = row.get("idempotency_key")
@@ -170,7 +170,7 @@ class Columns:
             text = change[:-1] + b"," + encode(about)[1:] if about else change
         except NoJson as error:
             raise RowRefused("key", str(error)) from error
-        return Asked(text, own, members, delta)
+        return RowLine(text, own, members, delta)
 
     @property
     def have_one_catalog(self) -> bool:

@@ -25,7 +25,7 @@ from patching.spark.plan import (
     UNCHANGED,
     Planned,
     Planner,
-    There,
+    StoredText,
     Wanted,
     to_batches,
     wanted_of,
@@ -171,7 +171,7 @@ class DigestPlanner(_ReadingPlanner):
 
     def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
         unchanged = size = 0
-        asked: dict[str, _Asked] = {}
+        asked: dict[str, _WantedText] = {}
         for batch in batches:
             columns = [_values(batch.column(name)) for name in COMPARED]
             for key, copies, value, there, etag, had in zip(*columns, strict=True):
@@ -182,7 +182,7 @@ class DigestPlanner(_ReadingPlanner):
                     yield self.planner.deletion(there, etag)
                     continue
                 if copies is None:
-                    asked[there] = _Asked(None, None)
+                    asked[there] = _WantedText(None, None)
                     continue
                 if isinstance(key, _NoValue):
                     yield Planned(INVALID, key.shown, detail=f"its key: {key.why}")
@@ -208,16 +208,16 @@ class DigestPlanner(_ReadingPlanner):
                     yield self.planner.creation(key, document)._replace(digest=digest)
                     continue
                 if not self.planner.compares:
-                    now = There(str(etag), b"")
+                    now = StoredText(str(etag), b"")
                     yield self.planner.change(key, document, now)._replace(digest=digest)
                     continue
-                asked[key] = _Asked((document,), digest)
+                asked[key] = _WantedText((document,), digest)
                 size += len(text)
         yield from self._changes(reads, asked)
         if unchanged:
             yield Planned(UNCHANGED, None, documents=unchanged)
 
-    def _changes(self, reads: CatalogReads, asked: Mapping[str, _Asked]) -> Iterator[Planned]:
+    def _changes(self, reads: CatalogReads, asked: Mapping[str, _WantedText]) -> Iterator[Planned]:
         for keys in key_chunks(asked):
             found = {each.key: each for each in reads.named(keys, self.revision)}
             for key in keys:
@@ -229,11 +229,11 @@ class DigestPlanner(_ReadingPlanner):
                 elif there is None:
                     yield self.planner.creation(key, *wanted)._replace(digest=digest)
                 else:
-                    now = There(str(there.etag), bytes(there.value))
+                    now = StoredText(str(there.etag), bytes(there.value))
                     yield self.planner.change(key, *wanted, now)._replace(digest=digest)
 
 
-class _Asked(NamedTuple):
+class _WantedText(NamedTuple):
     """For a document to be read: (the wanted document,), None if it is unwanted; and its digest."""
 
     wanted: tuple[Any] | None
@@ -251,11 +251,11 @@ class KeyedPlanner(_ReadingPlanner):
             rows = {row["key"]: row for row in batch.to_pylist()}
             for keys in key_chunks(rows):
                 found = reads.named(keys, self.revision) if self.revision else []
-                there = {each.key: There(str(each.etag), bytes(each.value)) for each in found}
+                there = {each.key: StoredText(str(each.etag), bytes(each.value)) for each in found}
                 for key in keys:
                     yield self._planned(key, there.get(key), rows[key])
 
-    def _planned(self, key: str, there: There | None, row: Mapping[str, Any]) -> Planned:
+    def _planned(self, key: str, there: StoredText | None, row: Mapping[str, Any]) -> Planned:
         wanted = wanted_of(row["line"], row["wanted"])
         if wanted is not None:
             return self.planner.plan(Wanted(key, wanted), there)

@@ -26,7 +26,7 @@ from patching.ownership import OnConflict
 from patching.part_digests import part_text
 from patching.spark.json_values import NoJson
 from patching.spark.options import Options
-from patching.spark.plan import APPLY, APPLY_FIRST, LET_GO, Planned, Planner, There, Wanted
+from patching.spark.plan import APPLY, APPLY_FIRST, LET_GO, Planned, Planner, StoredText, Wanted
 from patching.spark.version_steps import Version, VersionRefused, applications, step
 
 DEFAULT_CONFLICT: Final[OnConflict] = "refuse"
@@ -78,7 +78,7 @@ class ManagedPlanner(Planner):
     def creation(self, key: str, value: Any) -> Planned:
         return self._applied(APPLY_FIRST, key, value)
 
-    def change(self, key: str, value: Any, there: There) -> Planned:  # noqa: ARG002 - whatever is there
+    def change(self, key: str, value: Any, there: StoredText) -> Planned:  # noqa: ARG002 - whatever is there
         return self._applied(APPLY, key, value)
 
     def _applied(self, action: str, key: str, value: Any) -> Planned:

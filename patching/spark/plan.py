@@ -51,7 +51,7 @@ _DIGEST_BYTES: Final = 12
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class There(NamedTuple):
+class StoredText(NamedTuple):
     """A document as the catalog has it: its version token, and its content as JSON."""
 
     etag: str
@@ -120,7 +120,7 @@ class Planner:
         """The text of the digest that the document has if nothing is to be done."""
         return canonical(value)
 
-    def plan(self, wanted: Wanted, there: There | None) -> Planned:
+    def plan(self, wanted: Wanted, there: StoredText | None) -> Planned:
         """The line that makes the document ``there`` (None: there is none) as ``wanted``; UNCHANGED
         if it is already, INVALID if no document can be."""
         try:
@@ -139,7 +139,7 @@ class Planner:
         members = {"op": "put", "value": value, "if_none_match": "*"}
         return self._planned(CREATE, key, members)
 
-    def change(self, key: str, value: Any, there: There) -> Planned:
+    def change(self, key: str, value: Any, there: StoredText) -> Planned:
         """A patch, or a put; UNCHANGED if both are equal but for the order of lists' items."""
         lists = self.lists.lists_of(key)
         changes = diff(_decode(there.content), value, lists=lists)

@@ -50,7 +50,7 @@ from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.plan import Planner
 from patching.spark.session import parallelism
 from patching.spark.sync_reports import PlanReport, SyncReport, totals, with_lost, with_round
-from patching.spark.sync_state import SyncState, ThereNow, needs_saving, remembered
+from patching.spark.sync_state import CurrentRows, SyncState, needs_saving, remembered
 from patching.spark.version_steps import Version, give_up
 
 Progress = Callable[[str], None]
@@ -447,7 +447,7 @@ class _Comparison:
     differing: int | None = None
     state: SyncState | None = None
     pairs: DataFrame | None = None
-    there: ThereNow | None = None
+    there: CurrentRows | None = None
 
 
 @dataclass(frozen=True)

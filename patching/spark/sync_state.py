@@ -62,7 +62,7 @@ _RENEWED_AFTER: Final = 500
 _GONE: Final = (delivery.DELETED, delivery.LET_GO, delivery.NOT_OWNED)
 
 
-class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of a slot. ``terms`` are the arguments that its rows depend on. The rows are
     true as of ``revision``, or of a later revision of the same run, which ended at ``head``, a
     commit with ``commit_id``. ``sees_all``: no document was hidden from the principal."""
@@ -81,19 +81,19 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LastRun:
     """A whole slot."""
 
-    about: About
+    about: RunInfo
     rows: DataFrame
 
 
 @dataclass(frozen=True)
-class ThereNow:
+class CurrentRows:
     """What the catalog has now. ``rows``: (there, etag, digest, had); ``had``: the hash of the text
     by which the document needs no change. ``by_feed``: nothing is known of a document with a null
     ``etag`` or without a row. ``about``: the state that was used."""
 
     rows: DataFrame
     by_feed: bool = False
-    about: About | None = None
+    about: RunInfo | None = None
 
 
 class SyncState:
@@ -107,7 +107,7 @@ class SyncState:
         self._path = path.rstrip("/")
         self._terms = msgspec.json.encode({"format": _FORMAT, **terms}, order="sorted").decode()
 
-    def there(self, reading: Options, revision: int, manager: str | None) -> ThereNow:
+    def there(self, reading: Options, revision: int, manager: str | None) -> CurrentRows:
         """What the catalog has at ``revision``, which the caller holds."""
         last = self._last() if revision else None
         if last is not None:
@@ -118,17 +118,17 @@ class SyncState:
                 elif trusted and manager is None and last.about.sees_all and sees_all(reads):
                     tokens = _touched(reads, last.about, revision, reading.prefix or "")
                     if tokens is not None:
-                        return ThereNow(self._by_feed(last, tokens), True, last.about)
+                        return CurrentRows(self._by_feed(last, tokens), True, last.about)
         listed = self.spread(digests_there(self._spark, reading, revision, manager))
         if last is None:
-            return ThereNow(listed.withColumn("had", F.lit(None).cast("binary")))
+            return CurrentRows(listed.withColumn("had", F.lit(None).cast("binary")))
         known = last.rows.select("key", F.col("etag").alias("known"), "hash")
         # A key has one row anyway. With nothing between the join and the two shuffles, Spark would
         # make spark.sql.shuffle.partitions tasks of them, and of all that follows.
         known = self.spread(known, "key").dropDuplicates(["key"]).hint("merge")
         had = F.when(F.col("etag") == F.col("known"), F.col("hash")).alias("had")
         rows = listed.join(known, F.col("there") == F.col("key"), "left")
-        return ThereNow(rows.select("there", "etag", "digest", had), about=last.about)
+        return CurrentRows(rows.select("there", "etag", "digest", had), about=last.about)
 
     def spread(self, rows: DataFrame, name: str = "there") -> DataFrame:
         """By key, as the wanted rows are, so that a join needs no other shuffle."""
@@ -164,7 +164,7 @@ class SyncState:
                 return LastRun(about, rows)
         return None
 
-    def _abouts(self) -> Iterator[About]:
+    def _abouts(self) -> Iterator[RunInfo]:
         try:
             # An unreadable one mustn't hide the other.
             reader = self._spark.read.option("ignoreCorruptFiles", "true")
@@ -174,7 +174,7 @@ class SyncState:
             return
         for line in lines:
             try:
-                yield msgspec.json.decode(line["value"], type=About)
+                yield msgspec.json.decode(line["value"], type=RunInfo)
             except msgspec.MsgspecError:
                 continue
 
@@ -185,7 +185,7 @@ class SyncState:
         assert seen is not None
         return rows, tuple(seen)
 
-    def save(self, rows: DataFrame, about: About) -> None:
+    def save(self, rows: DataFrame, about: RunInfo) -> None:
         """Write over the older slot; its description last."""
         folder = f"{self._path}/{about.slot}"
         mine = rows.withColumn("run", F.lit(about.run))
@@ -198,14 +198,14 @@ class SyncState:
         line.write.mode("overwrite").text(f"{folder}/about")
 
     def about(
-        self, reads: CatalogReads, run: str, there: ThereNow, revision: int, sent: int | None
-    ) -> About:
+        self, reads: CatalogReads, run: str, there: CurrentRows, revision: int, sent: int | None
+    ) -> RunInfo:
         """The description for a run that ends now, with ``sent`` commits of its own (None: unknown)
         since ``revision``. If there were no others, the rows are true as of the head."""
         head = reads.head_if_any()
         others = sent is None or head - revision != sent
         slot = _SLOTS[0] if there.about is None or there.about.slot != _SLOTS[0] else _SLOTS[1]
-        return About(
+        return RunInfo(
             slot=slot,
             run=run,
             terms=self._terms,
@@ -217,7 +217,7 @@ class SyncState:
         )
 
 
-def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
+def needs_saving(there: CurrentRows, revision: int, differing: int) -> bool:
     """Whether a new state saves the next run, at ``revision`` or later, more work than writing it
     takes. With the old one, that run compares documents changed since then, and ``differing``
     ones."""
@@ -230,7 +230,7 @@ def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
 
 def remembered(
     pairs: DataFrame,
-    there: ThereNow,
+    there: CurrentRows,
     rounds: Sequence[tuple[DataFrame, DataFrame | None]],
     differing: int,
 ) -> DataFrame:
@@ -312,7 +312,7 @@ def _stands_for(pattern: str, catalog: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), catalog, re.S) is not None
 
 
-def _is_of(reads: CatalogReads, about: About) -> bool | None:
+def _is_of(reads: CatalogReads, about: RunInfo) -> bool | None:
     """Whether the state's head is in the catalog's history; None: nobody knows any more."""
     if not about.commit_id:
         return None
@@ -323,7 +323,7 @@ def _is_of(reads: CatalogReads, about: About) -> bool | None:
 
 
 def _touched(
-    reads: CatalogReads, about: About, revision: int, prefix: str
+    reads: CatalogReads, about: RunInfo, revision: int, prefix: str
 ) -> Mapping[str, str] | None:
     """By key, the last tokens of documents that were changed after the state, up to ``revision``.
     None if the commits don't say, or are many: then it is cheaper to list the digests."""

@@ -271,7 +271,7 @@ class Ended:
     def began(self, observed: Observed) -> None: ...
 
     def ended(self, observed: Observed) -> None:
-        self.decided.append(observed.decided)
+        self.decided.append(observed.decided_write)
 
 
 def test_what_was_decided_is_gone_while_its_answer_waits_to_be_sent() -> None:

@@ -95,7 +95,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     monkeypatch.setattr(relaying, "_PAUSE_S", 0.01)
     monkeypatch.setattr(relaying, "_PAUSE_S_MAX", 0.05)
     monkeypatch.setattr(relaying, "_IDLE_S", 0.02)
-    monkeypatch.setattr(relaying, "_QUIET_LOOK_S", 0.05)
+    monkeypatch.setattr(relaying, "_QUIET_POLL_S", 0.05)
     store, running = MemoryStore(), []
 
     def start(**limits: Any) -> Gateway:

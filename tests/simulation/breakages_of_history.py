@@ -28,7 +28,7 @@ from gateway.state import history_sweep as sweeper
 from gateway.store.contract import Store, Swept
 from tests.memory_store import MemoryRetention
 
-_failed = compares.CompareChecker.failed
+_failed = compares.CompareChecker.failures
 
 
 def compare_before_the_batch(self: Any, compared: Any, state: Any) -> list[Any]:

@@ -235,7 +235,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "compares-in-order": mutation(
         "a compare sees what the requests before it in the batch have left",
         "untrue-commit untrue-refusal",
-        (compares.CompareChecker, "failed", history.compare_before_the_batch),
+        (compares.CompareChecker, "failures", history.compare_before_the_batch),
     ),
     "ranges-in-order": mutation(
         "a range has changed by what the requests before it in the batch did",

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.decide.request import Applied, Refused, Request, Unknown, WriteOutcome
 from gateway.errors import Forbidden, UnknownOutcome, code_of
-from gateway.http.context import READING, Decided, Observed
+from gateway.http.context import READING, DecidedWrite, Observed
 
 log = logging.getLogger("gateway.audit")
 
@@ -169,12 +169,12 @@ def _fields(observed: Observed, status: int) -> dict[str, Any]:
     fields |= observed.audited
     if observed.problem is not None:
         fields["code"] = observed.problem
-    if observed.decided is not None:
-        fields |= _of_write(observed.decided)
+    if observed.decided_write is not None:
+        fields |= _of_write(observed.decided_write)
     return fields
 
 
-def _of_write(write: Decided) -> dict[str, Any]:
+def _of_write(write: DecidedWrite) -> dict[str, Any]:
     outcome, commit_id, _ = _outcome(write.written)
     fields: dict[str, Any] = {"author": write.author, "outcome": outcome}
     if write.dry_run:

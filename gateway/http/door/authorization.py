@@ -30,7 +30,7 @@ from gateway.access import ANONYMOUS, Principal, Role
 from gateway.access.principal import forbidden
 from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.errors import GatewayError, Unauthenticated
-from gateway.http.context import Asker, Context, Environ, Observed, Recheck
+from gateway.http.context import Context, Environ, Observed, Recheck, Sender
 from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
@@ -108,9 +108,9 @@ class Authorization:
             return None
         return self._principal(observed.environ.get("HTTP_AUTHORIZATION"))
 
-    def admit(self, observed: Observed, asker: Asker) -> Context | None:
+    def admit(self, observed: Observed, sender: Sender) -> Context | None:
         """The request's context, if its principal may do what it asks for; None: no such route."""
-        route, principal = observed.route, asker.principal
+        route, principal = observed.route, sender.principal
         if route.endpoint is None:
             return None
         need = need_of(route.endpoint, observed.method)
@@ -127,7 +127,7 @@ class Authorization:
             self._slow_down(principal)
             raise forbidden(principal, role, catalog, "the request")
         recheck = self._recheck(observed.environ, principal, role, catalog)
-        return Context(observed, asker, catalog, recheck)
+        return Context(observed, sender, catalog, recheck)
 
     def _slow_down(self, principal: Principal) -> None:
         """Raise TryLater if the principal was refused too often of late."""

@@ -63,9 +63,9 @@ class Observation:
             for name, value in headers:
                 if name == "Commit-Id":
                     observed.commit_id = value
-            asker = observed.asker
-            if asker is not None and asker.spending is not None:
-                headers += asker.spending.fields()
+            sender = observed.sender
+            if sender is not None and sender.spending is not None:
+                headers += sender.spending.fields()
             headers += (("X-Request-Id", observed.request_id), _NOSNIFF)
             return start_response(status, headers, exc_info)
 

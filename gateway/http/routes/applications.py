@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.decide.applications import Application, applications, fence_of
 from gateway.decide.request import ApplicationStep
-from gateway.http.context import Context, Decided
+from gateway.http.context import Context, DecidedWrite
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.body import refuse_member
@@ -57,7 +57,7 @@ class ApplicationRoutes(Routes):
         """Take the step. Raises the CommitError of one that was refused or is unknown."""
         request = step_request(self._gateway, context.by, step)
         written = self._gateway.commit(request)
-        context.observed.decided = Decided(context.by.name, False, written)
+        context.observed.decided_write = DecidedWrite(context.by.name, False, written)
         return result_of(written, APPLICATIONS_KEY, dry_run=False)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from gateway.decide.conditions import CatalogTag
 from gateway.decide.request import Applied, Request, Unchanged, Unknown, WriteOutcome
 from gateway.errors import CommitError, UnknownOutcome
-from gateway.http.context import Context, Decided, HeaderList
+from gateway.http.context import Context, DecidedWrite, HeaderList
 from gateway.http.wire.headers import document_path
 from gateway.http.wire.responses import (
     Answer,
@@ -136,7 +136,7 @@ def carried_out(
     """
     try:
         done = run()
-        context.observed.decided = Decided(ask.author, ask.dry_run, done)
+        context.observed.decided_write = DecidedWrite(ask.author, ask.dry_run, done)
         return result_of(done, ask.key, dry_run=ask.dry_run)
     except CommitError as error:
         context.observed.helps = further_members(
