@@ -178,7 +178,7 @@ def _turns(mongodb_uri: str, database: str) -> MachineTurns | None:
         return turns
     except OSError as error:
         # Turns only save lost races; without them, the workers pace themselves.
-        _log.warning("workers of this machine can't take turns: %s", error)
+        _log.warning("workers on this machine can't take turns: %s", error)
         return None
 
 
@@ -193,7 +193,7 @@ def _listen(neighbours: Neighbours, gateway: GatewayService) -> None:
         neighbours.listen(message_handler(gateway.commit_for))
         atexit.register(neighbours.close)
     except OSError as error:
-        _log.warning("workers of this machine can't hand writes over to this one: %s", error)
+        _log.warning("other workers on this machine can't hand writes over to this one: %s", error)
 
 
 def principal_limits(settings: Settings) -> PrincipalLimits | None:

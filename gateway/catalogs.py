@@ -40,10 +40,10 @@ _COMMITS = 1_000
 _DOCUMENTS = 4
 _EXAMINED_AT_ONCE = 100
 
-_UNDELETED: Final = "others delete and make the catalog all the time; nothing was deleted"
+_UNDELETED: Final = "others keep deleting and re-creating the catalog; nothing was deleted"
 _UNCHECKED: Final = (
-    "there was no time to check all documents for list items that share a key or have none; nothing"
-    " was changed. With check_documents=false, lists are declared without this check"
+    "the deadline passed before all documents were checked for list items that share a key or have"
+    " none; nothing was changed. To declare lists without this check, send check_documents=false"
 )
 
 

@@ -93,7 +93,7 @@ class CpuAccount:
 
     def without_memory(self) -> Exception:
         """The error that a ``MemoryError`` in its section becomes."""
-        return MemoryFull("the process has no memory left for what the request takes")
+        return MemoryFull("this worker has no memory left for the request")
 
 
 class _Unlimited(CpuAccount):

@@ -145,8 +145,8 @@ class Contradiction(Exception):
     # The text for clients. It names no records, because these may be documents that the client may
     # not see.
     public_detail: Final = (
-        "what is stored of this catalog can't be read or doesn't fit together, as if somebody had"
-        " edited the database; it was logged, and `gateway verify` says more"
+        "this catalog's records are damaged or inconsistent; perhaps somebody edited the database."
+        " See the gateway's log, and run `gateway verify`"
     )
     names_record = False
 
@@ -244,7 +244,7 @@ class TargetExists(CommitError):
     code = "target_exists"
 
     def __init__(self, key: str, document: DocumentRecord | None = None) -> None:
-        super().__init__(f"there is a document {key!r} already")
+        super().__init__(f"document {key!r} already exists")
         self.key = key
         self.document = document
 
@@ -326,7 +326,9 @@ class PinHolds(CommitError):
     code = "pin_holds"
 
     def __init__(self, revision: int, pinned: int) -> None:
-        super().__init__(f"history can't be compacted to {revision}: a pin holds {pinned}")
+        super().__init__(
+            f"history can't be compacted to revision {revision}: a pin keeps it from {pinned} on"
+        )
         self.pinned = pinned
 
 
@@ -334,7 +336,9 @@ class SnapshotExists(CommitError):
     code = "snapshot_exists"
 
     def __init__(self, revision: int, floor: int) -> None:
-        super().__init__(f"history is compacted up to {floor} already; {revision} isn't above it")
+        super().__init__(
+            f"history is already compacted up to revision {floor}; {revision} isn't above that"
+        )
         self.floor = floor
 
 
@@ -365,9 +369,9 @@ class IdempotencyMismatch(CommitError):
     code = "idempotency_key_reused"
 
     def __init__(self, key: str, revision: int, *, applied: bool = True) -> None:
-        what = "applied as" if applied else "which changed nothing at"
-        used = f"was used for another request, {what} revision {revision}"
-        super().__init__(f"idempotency key {key!r} {used}")
+        what = "was applied as" if applied else "changed nothing at"
+        used = f"was already used for another request, which {what} revision {revision}"
+        super().__init__(f"idempotency key {key!r} {used}: use another key")
         self.revision = revision
 
 
@@ -397,7 +401,7 @@ class TooManyWatchers(CommitError):  # ``holder``: the principal whose share is 
     retryable = True
 
     def __init__(self, maximum: int, holder: str | None = None) -> None:
-        detail = f"this process has {maximum} watchers, the most that are allowed"
+        detail = f"this worker has {maximum} watchers, the maximum"
         if holder is not None:
             detail = f"principal {holder!r} has as many watchers as its share allows"
         super().__init__(f"{detail} (watchers_max)")
@@ -526,12 +530,11 @@ class ChangedSince(CommitError):
 
     def __init__(self, disputed: Sequence[Disputed]) -> None:
         first = disputed[0]
-        what = "attributes of " if first.of_attributes else ""
-        more = f", and {len(disputed) - 1} more" if len(disputed) > 1 else ""
-        super().__init__(
-            f"changed after the commits to undo: '{first.pointer}' of the {what}document"
-            f" {first.key!r}{more}"
-        )
+        what = f"document {first.key!r}" if first.key else "the catalog's settings"
+        what = f"the attributes of {what}" if first.of_attributes else what
+        count = len(disputed) - 1
+        more = f" and {count} more place{'s' * (count > 1)}" if count else ""
+        super().__init__(f"'{first.pointer}' of {what}{more} changed after the commits to undo")
         self.disputed = disputed
 
 
@@ -558,7 +561,7 @@ class ListsUnchecked(SettingsInvalid):
     again."""
 
     def __init__(self) -> None:
-        super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")
+        super().__init__("/arrays", "only a PUT of the catalog's settings can declare lists")
 
 
 class OvertakenRead(DeadlineExceeded):
@@ -566,8 +569,10 @@ class OvertakenRead(DeadlineExceeded):
     time."""
 
     def __init__(self, read_at: int | None, revision: int) -> None:
-        looked = "looked at" if read_at is None else f"looked at revision {read_at}"
-        super().__init__(f"{looked}, the catalog is at {revision}")
+        since = "" if read_at is None else f"from revision {read_at} "
+        super().__init__(
+            f"the catalog changed {since}to revision {revision} while the request was prepared"
+        )
 
 
 def refusal_of(

@@ -266,7 +266,7 @@ class Memory:
             self._refused += 1
             self._let_pass()
         raise MemoryFull(
-            f"there was no room for {waiter.size} bytes within the {self.limits.bytes_max} that"
+            f"there was no room for {waiter.size} more bytes in the {self.limits.bytes_max} that"
             " this worker has for requests (memory_bytes_max)"
         )
 
@@ -275,7 +275,7 @@ class Memory:
         maximum, actual = self.limits.request_bytes_max, account.held + size
         if actual > maximum:
             raise AboveLimit(
-                f"it would take about {actual} bytes of memory, {maximum} are allowed",
+                f"the request would take about {actual} bytes of memory; the limit is {maximum}",
                 limit="request_memory_bytes_max",
                 maximum=maximum,
                 actual=actual,

@@ -115,5 +115,5 @@ def _lasting(run: Callable[[], None], name: str) -> None:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is
             with suppress(MemoryError):  # ``error`` may be one, too
-                _log.error("%s failed, and begins anew", name, exc_info=error)
+                _log.error("%s failed, and starts again", name, exc_info=error)
         time.sleep(_AGAIN_S)

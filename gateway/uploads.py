@@ -336,7 +336,7 @@ class UploadService:
         maximum = self._limits.upload_bytes_max
         if size_bytes > maximum:
             raise AboveLimit(
-                f"the upload's parts take {size_bytes} bytes, {maximum} are allowed",
+                f"the upload's parts take {size_bytes} bytes; the limit is {maximum}",
                 limit="upload_bytes_max",
                 maximum=maximum,
                 actual=size_bytes,

@@ -68,7 +68,7 @@ def require_few_names(acl: Acl) -> None:
         pointer = f"/{ACL}/{right}"
         if len(names or ()) > NAMES_MAX:
             raise AclMalformed(
-                pointer, f"it has {len(names or ())} names, at most {NAMES_MAX} are allowed"
+                pointer, f"it has {len(names or ())} names; the limit is {NAMES_MAX}"
             )
         for index, name in enumerate(names or ()):
             if len(name) > PATTERN_CHARACTERS_MAX:

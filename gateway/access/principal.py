@@ -66,8 +66,8 @@ def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forb
     if more > 0:
         shown.append(f"and {more} more")
     detail = (
-        f"{by.name!r} doesn't have the role {name!r} in catalog {catalog!r}, which {to} needs;"
-        f" it has {', '.join(shown) or 'no grants'}"
+        f"{to} needs the role {name!r} in catalog {catalog!r};"
+        f" {by.name!r} has {', '.join(shown) or 'no grants'}"
     )
     return Forbidden(detail, name, catalog)
 
@@ -112,31 +112,31 @@ def principal(name: object, grants: object) -> Principal:
     Raises ValueError for an invalid name or grant, and quotes neither.
     """
     if not isinstance(grants, list | tuple) or len(grants) > GRANTS_MAX:
-        raise ValueError(f"grants are a list of at most {GRANTS_MAX}")
+        raise ValueError(f"grants must be a list of at most {GRANTS_MAX}")
     return Principal(checked_name(name), tuple(map(parse_grant, grants)))
 
 
 def checked_name(name: object) -> str:
     """``name``, if it is valid: printable text without spaces at its ends. Raises ValueError."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARACTERS_MAX:
-        raise ValueError(f"a name has 1 to {NAME_CHARACTERS_MAX} characters")
+        raise ValueError(f"a name must have 1 to {NAME_CHARACTERS_MAX} characters")
     if not name.isprintable() or name != name.strip():
-        raise ValueError("a name is printable and has no space at its ends")
+        raise ValueError("a name must be printable, without a space at either end")
     if name == ANONYMOUS.name:
-        raise ValueError(f"the name {name!r} is everybody's while access control is off")
+        raise ValueError(f"the name {name!r} is reserved for when access control is off")
     return name
 
 
 def parse_grant(text: object) -> Grant:
     """The grant that is written as ``"role:pattern"``. Raises ValueError."""
     if not isinstance(text, str):
-        raise ValueError("a grant is a text, role:pattern")
+        raise ValueError("a grant must be a string such as 'read:sales-*'")
     role, colon, pattern = text.partition(":")
     if role not in _ROLES or not colon:
-        raise ValueError(f"a grant is role:pattern with one of the roles {', '.join(_ROLES)}")
+        raise ValueError(f"a grant must be role:pattern; the roles are {', '.join(_ROLES)}")
     if not 1 <= len(pattern) <= _PATTERN_CHARACTERS_MAX or not _is_storable(pattern):
         raise ValueError(
-            f"a pattern has 1 to {_PATTERN_CHARACTERS_MAX} characters and contains no NUL"
+            f"a grant's pattern must have 1 to {_PATTERN_CHARACTERS_MAX} characters and no NUL"
         )
     return Grant(_ROLES[role], pattern)
 

@@ -334,7 +334,7 @@ class Round:
         moved, as unknown if it may have moved, and with refusals otherwise."""
         about = {"catalog": catalog}
         said, traced = to_log(error)
-        _log.error("the writing of %r failed%s", catalog, said, exc_info=traced, extra=about)
+        _log.error("writing to %r failed%s", catalog, said, exc_info=traced, extra=about)
         if catalog not in self._batches:
             return
         self._parts.cache.forget(catalog)
@@ -342,12 +342,12 @@ class Round:
         if catalog in self._made:
             self._answer(catalog, self._decisions[catalog])
             return
-        detail = "the gateway failed before anything was tried"
+        detail = "the gateway has a defect; it was logged, and nothing was applied"
         if isinstance(error, Contradiction):
-            detail = f"nothing was tried: {error.public_detail}"
+            detail = f"nothing was applied: {error.public_detail}"
         refused = Refused(StoreUnavailable(detail))
         if isinstance(error, MemoryError):
-            refused = Refused(MemoryFull("the process has no memory left to decide the request"))
+            refused = Refused(MemoryFull("this worker has no memory left to decide the request"))
         for pending in self._batches[catalog]:
             moved = Unknown(pending.request.commit_id)
             pending.answer(moved if catalog in self._moves else refused)
@@ -437,7 +437,7 @@ class Round:
         except Exception as error:
             if len(self._moves) == 1 and not isinstance(error, StoreUnreachable | MemoryError):
                 raise
-            _log.warning("moves are in doubt: %r", error)
+            _log.warning("it isn't known whether heads have moved: %r", error)
             parts.queue.suspects.note_failure(self._moves)
         else:
             parts.queue.suspects.note_success(moved, began)
@@ -489,7 +489,9 @@ class Round:
             self._end(catalog, batch, most=len(batch) // 2)
             return
         about = {"catalog": catalog}
-        _log.warning("a write of %r is refused: %s", catalog, rejected.reason, extra=about)
+        _log.warning(
+            "the database refused a write to %r: %s", catalog, rejected.reason, extra=about
+        )
         batch[0].answer(Refused(write_refused(rejected.reason)))
         self._end(catalog)
 

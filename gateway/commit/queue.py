@@ -225,8 +225,8 @@ class Pending:
     def hold_back(self, which: str) -> None:
         """Refuse the request, because ``which``, an earlier one, may be sent again before it."""
         detail = (
-            f"{which}, which came together with this one, was refused for now or may not have"
-            " been applied: send both again, in order"
+            f"{which} was refused for now, or its outcome is unknown: send these lines again, in"
+            " order"
         )
         self.enter(Stage.LEFT)
         self.answer(Refused(HeldBack(detail)))
@@ -240,7 +240,7 @@ class Pending:
         if after is None:
             return False
         if after.stage is Stage.LEFT or (after.outcome is not None and is_for_now(after.outcome)):
-            self.hold_back(f"an earlier write of document {self.request.key!r}")
+            self.hold_back(f"an earlier line for document {self.request.key!r}")
             return True
         if after.outcome is not None:
             self.after = None  # it was decided: free its memory
@@ -403,9 +403,11 @@ class Queue:
         """Add a request to its lane. Raises QueueFull; then nothing was tried."""
         with self._lock:
             if self._requests >= self._limits.queue_requests_max:
-                raise QueueFull(f"{self._requests} writes are waiting, the most that are allowed")
+                raise QueueFull(f"{self._requests} writes wait, the maximum (queue_requests_max)")
             if not self._has_room(pending.request.size_bytes, 1):
-                raise QueueFull(f"{self._bytes} bytes of writes wait, the most that are allowed")
+                raise QueueFull(
+                    f"{self._bytes} bytes of writes wait; no room for more (queue_bytes_max)"
+                )
             self._add(pending)
 
     def put_first_of(self, pendings: Sequence[Pending], now: float) -> int:

@@ -129,11 +129,11 @@ class Series:
         document = (request.catalog, request.key)
         pending.after, self._last[document] = self._last.get(document), pending
         if document in self._held_back:
-            pending.hold_back(f"an earlier write of document {request.key!r}")
+            pending.hold_back(f"an earlier line for document {request.key!r}")
         elif request.catalog in self._held_back:
-            pending.hold_back("an earlier write of this catalog")
+            pending.hold_back("an earlier line for this catalog")
         elif len(self._held_back) >= _HELD_BACK_MAX:
-            pending.hold_back(f"an earlier write of {_HELD_BACK_MAX} documents each")
+            pending.hold_back(f"an earlier line for each of {_HELD_BACK_MAX} documents")
         return pending
 
     def _outcome_of(self, pending: Pending) -> WriteOutcome:

@@ -140,15 +140,18 @@ def _require_unfenced(request: Request, document: DocumentRecord | None, term: T
     record = application(document, fence.name)
     if record is None or record.scope != fence.scope:
         raise ApplicationConflict(
-            f"the fence isn't one of application {fence.name!r} of catalog {request.catalog!r},"
-            " which was deleted since, or never existed"
+            f"catalog {request.catalog!r} has no application {fence.name!r} with this fence: it was"
+            " deleted, or never existed"
         )
     _require_shared(fence.name, record, request.by)
     what = f"version {fence.version} of application {fence.name!r}"
     if record.is_finished(fence.version):
         raise ApplicationConflict(f"{what} is finished: nothing more is applied under its fence")
     if record.version != fence.version:
-        raise ApplicationConflict(f"{what} isn't the one that was begun last: {record.version} is")
+        raise ApplicationConflict(
+            f"{what} isn't the current one, which is {record.version}: nothing more is applied"
+            " under its fence"
+        )
     _require_in_time(what, record, term)
 
 
@@ -189,8 +192,7 @@ def _advanced(step: ApplicationStep, record: Application, by: Principal, term: T
         return record
     if record.version is not None and step.version < record.version:
         raise ApplicationConflict(
-            f"{what} wasn't finished before {record.version} was begun: nothing more of it is"
-            " applied"
+            f"{what} is over: version {record.version} was begun before it was finished"
         )
     if step.version == record.version:
         if not step.finished:
@@ -214,7 +216,7 @@ def _require_open(step: ApplicationStep, record: Application) -> None:
     if step.version is not None and step.open != record.open:
         raise ApplicationConflict(
             f"application {step.name!r} is {'' if record.open else 'not '}open to all who may write"
-            " the catalog"
+            f' the catalog; send "open": {"true" if record.open else "false"}'
         )
 
 
@@ -222,7 +224,7 @@ def _require_shared(name: str, record: Application, by: Principal) -> None:
     if not record.open and by.name not in record.principals:
         raise OfAnother(
             f"application {name!r} is shared by {', '.join(map(repr, record.principals))}, not by"
-            f" {by.name!r}: one of them, or an admin of the catalog, can add it"
+            f" {by.name!r}; one of them, or an admin of the catalog, can add {by.name!r}"
         )
 
 
@@ -233,16 +235,16 @@ def _require_named(step: ApplicationStep, record: Application, by: Principal) ->
     strangers = sorted({*record.principals} - {by.name, *(step.principals or ())})
     if strangers:
         raise ApplicationConflict(
-            f"application {step.name!r} is shared with {', '.join(map(repr, strangers))}, which the"
-            " request doesn't name among its principals"
+            f"application {step.name!r} is shared with {', '.join(map(repr, strangers))}: if you"
+            " trust them, name them among the request's principals"
         )
 
 
 def _require_in_time(what: str, record: Application, term: Term) -> None:
     if term.is_over(record):
         raise ApplicationConflict(
-            f"{what} was begun more than {term.of(record)} seconds ago, and idempotency keys are"
-            " remembered for no longer (idempotency_retention_s): what it applied could be applied"
+            f"{what} was begun more than {term.of(record)} seconds ago, so its idempotency keys are"
+            " no longer remembered (idempotency_retention_s), and what it applied could be applied"
             " again. Check what was written, then begin another version with what is missing"
         )
 
@@ -257,7 +259,7 @@ def _leaver(document: DocumentRecord | None, term: Term) -> str | None:
     ended = [name for name, record in records.items() if _is_ended(record, term)]
     if not ended:
         raise AboveLimit(
-            f"the catalog has {count} applications, {_APPLICATIONS_MAX} are allowed; delete some"
+            f"the catalog has {count} applications; the limit is {_APPLICATIONS_MAX}: delete some"
             " that are no longer used",
             limit="applications_max",
             maximum=_APPLICATIONS_MAX,
@@ -285,8 +287,8 @@ def _edit(
     size_bytes = len(_encode(value))
     if size_bytes > _RECORD_BYTES_MAX:
         raise AboveLimit(
-            f"the record of application {name!r} would take {size_bytes} bytes, {_RECORD_BYTES_MAX}"
-            " are allowed: name fewer principals",
+            f"the record of application {name!r} would take {size_bytes} bytes; the limit is"
+            f" {_RECORD_BYTES_MAX}: name fewer principals",
             limit="application_bytes_max",
             maximum=_RECORD_BYTES_MAX,
             actual=size_bytes,

@@ -187,8 +187,8 @@ class CompareChecker:
         self._tested_bytes += size_bytes
         if size_bytes and self._tested_bytes > _TESTED_BYTES_MAX:
             raise AboveLimit(
-                f"the tests would search {self._tested_bytes} bytes of documents, more than the"
-                f" {_TESTED_BYTES_MAX} that are allowed in one transaction",
+                f"the tests would search {self._tested_bytes} bytes of documents; the limit for a"
+                f" transaction is {_TESTED_BYTES_MAX}",
                 limit="tested_bytes_max",
                 maximum=_TESTED_BYTES_MAX,
                 actual=self._tested_bytes,
@@ -211,8 +211,8 @@ def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedComp
         why, changed_at = why_count_false(compare, count), None
         if why is None:
             raise AboveLimit(
-                f"there are more documents under {prefix!r} than the {count.least} that can be"
-                " counted together with the rest of the request",
+                f"there are more than {count.least} documents under {prefix!r}, too many to count"
+                " together with the rest of the request",
                 limit="range_documents_max",
                 maximum=count.least,
                 actual=count.least + 1,

@@ -128,8 +128,8 @@ def require_room(patched_bytes: int) -> None:
     """Raise AboveLimit if a request's patches so far are more work than one may cause."""
     if patched_bytes > _PATCHED_BYTES_MAX:
         raise AboveLimit(
-            f"the patches would process {patched_bytes} bytes of documents, more than the"
-            f" {_PATCHED_BYTES_MAX} that are allowed in one transaction",
+            f"the patches would process {patched_bytes} bytes of documents; the limit for a"
+            f" transaction is {_PATCHED_BYTES_MAX}",
             limit="patched_bytes_max",
             maximum=_PATCHED_BYTES_MAX,
             actual=patched_bytes,
@@ -158,7 +158,7 @@ def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attrib
     size_bytes = len(_encode(value))
     if size_bytes > bytes_max:
         raise AboveLimit(
-            f"the attributes take {size_bytes} bytes as JSON, {bytes_max} are allowed",
+            f"the attributes take {size_bytes} bytes as JSON; the limit is {bytes_max}",
             limit="attributes_bytes_max",
             maximum=bytes_max,
             actual=size_bytes,

@@ -242,9 +242,9 @@ class RangeState:
         listed = self._ranges.listed[prefix]
         keys = list(dict.fromkeys(self._live(listed, prefix)))
         if not listed.is_whole or len(keys) > most:
+            where = f"under {prefix!r}" if prefix else "in the catalog"
             raise AboveLimit(
-                f"there are {len(keys)} documents or more under {prefix!r}; one action on a range"
-                f" may be about {most} at most",
+                f"there are {len(keys)} or more documents {where}; the limit is {most} ({limit})",
                 limit=limit,
                 maximum=most,
                 actual=len(keys),
@@ -268,7 +268,7 @@ def why_count_false(compare: RangeAbsent | RangeCount, count: Count) -> str | No
     """Why the compare is false, as text; empty if it is true, None if that isn't known."""
     least, is_exact = count
     if isinstance(compare, RangeAbsent):
-        return "there are such documents" if least else "" if is_exact else None
+        return "there are some" if least else "" if is_exact else None
     number = compare.number
     settled = is_exact or least > number
     match compare.relation:
@@ -285,5 +285,5 @@ def why_count_false(compare: RangeAbsent | RangeCount, count: Count) -> str | No
 
 
 def _words(compare: RangeCount) -> str:
-    words = {"less": "less than ", "equal": "", "greater": "more than "}
+    words = {"less": "fewer than ", "equal": "", "greater": "more than "}
     return f"{words[compare.relation]}{compare.number}"

@@ -203,8 +203,7 @@ def _refuse_heavy(size_bytes: int, bytes_max: int) -> None:
     """Raise AboveLimit if a commit is larger than the history can hold."""
     if size_bytes > bytes_max:
         raise AboveLimit(
-            f"the change would take {size_bytes} bytes in the history, more than the "
-            f"{bytes_max} that fit",
+            f"the change would take {size_bytes} bytes in the history; the limit is {bytes_max}",
             limit="stored_bytes_max",
             maximum=bytes_max,
             actual=size_bytes,
@@ -222,8 +221,7 @@ def refuse_oversized(draft: Draft, rules: Rules) -> None:
         actual += draft.owners.size_bytes()
     if actual > bytes_max:
         raise AboveLimit(
-            f"the document would take {actual} bytes in the database, more than the "
-            f"{bytes_max} it can hold",
+            f"the document would take {actual} bytes in the database; the limit is {bytes_max}",
             limit="stored_bytes_max",
             maximum=bytes_max,
             actual=actual,
@@ -263,8 +261,8 @@ def _beside_patch_bytes(change: ChangeRecord) -> int:
 def refused_too_heavy(size_bytes: int) -> AboveLimit:
     """The refusal of a request whose documents are larger than what is read for one request."""
     return AboveLimit(
-        f"the documents that the request is about take {size_bytes} bytes, more than the"
-        f" {DOCUMENTS_BYTES_MAX} that are allowed",
+        f"the documents that the request is about take {size_bytes} bytes; the limit is"
+        f" {DOCUMENTS_BYTES_MAX}",
         limit="documents_bytes_max",
         maximum=DOCUMENTS_BYTES_MAX,
         actual=size_bytes,

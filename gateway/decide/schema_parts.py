@@ -176,7 +176,7 @@ class Schema:
             each, children = waiting[-1]
             for child in children:
                 if id(child) in under_way and self._strict:
-                    raise SchemaTooHeavy("it refers to itself without going into the document")
+                    raise SchemaTooHeavy("it refers to itself without descending into the document")
                 if id(child) not in seen:
                     seen.add(id(child))
                     under_way.add(id(child))
@@ -242,13 +242,13 @@ class Schema:
         below it are relative to it, which isn't followed here."""
         name = node.get("id" if self._draft_4 else "$id")
         if self._strict and node is not self.root and isinstance(name, str) and name[:1] != "#":
-            raise SchemaTooHeavy(f"{name[:100]!r}: a schema within it can't have its own $id")
+            raise SchemaTooHeavy(f"a schema inside it has its own $id {name[:100]!r}: leave it out")
 
     def _targets(self, keyword: str, reference: str) -> list[Any]:
         name = reference.removeprefix("#")
         if name == reference:
             raise SchemaTooHeavy(
-                f"it refers to {reference[:100]!r}: only references within it, '#/…', are followed"
+                f"it refers to {reference[:100]!r}; only references inside it, '#/…', are followed"
             )
         if keyword == "$recursiveRef":
             return [self.root, *self._anchors.get(True, ())]
@@ -260,7 +260,7 @@ class Schema:
             for token in split_pointer(name):
                 part = part[int(token)] if isinstance(part, list) else part[token]
         except (PatchError, KeyError, IndexError, ValueError, TypeError):
-            raise SchemaTooHeavy(f"there is no {reference[:100]!r} in it") from None
+            raise SchemaTooHeavy(f"it refers to {reference[:100]!r}, which isn't in it") from None
         return [part]
 
 

@@ -133,7 +133,7 @@ class SchemaWeigher:
         """The load of ``schema``. Raises SchemaTooHeavy if the weighing is strict."""
         self._values += sum(1 for _ in values_in(schema))
         if self.strict and self._values > _VALUES_MAX:
-            raise SchemaTooHeavy(f"the schemas of a catalog hold more than {_VALUES_MAX} values")
+            raise SchemaTooHeavy(f"the catalog's schemas hold over {_VALUES_MAX} values in all")
         try:
             self._weigh_patterns(schema)
         except SchemaTooHeavy:
@@ -146,9 +146,9 @@ class SchemaWeigher:
             for part_load, text_load in _by_depth(Schema(schema, self.strict, self._step)):
                 if part_load > _LOAD_MAX:
                     raise SchemaTooHeavy(
-                        f"{len(parts)} levels down, more than {_LOAD_MAX} of its parts would apply"
-                        " to one value of a document; if several routes lead from it back to"
-                        " itself, write the recursion once, next to the alternatives"
+                        f"more than {_LOAD_MAX} of its parts would apply to one value {len(parts)}"
+                        " levels down in a document; if several of its alternatives are recursive,"
+                        " write the recursion once, next to them"
                     )
                 parts.append(part_load)
                 texts.append(text_load)
@@ -172,27 +172,27 @@ class SchemaWeigher:
             self._characters += len(pattern)
             if self._characters > _CHARACTERS_MAX:
                 raise SchemaTooHeavy(
-                    "the different patterns of a catalog's schemas have more than"
-                    f" {_CHARACTERS_MAX} characters together"
+                    "the different patterns of the catalog's schemas have more than"
+                    f" {_CHARACTERS_MAX} characters in all"
                 )
             self._folding += folding_bytes(pattern)
             if self._folding > COMPILED_BYTES_MAX:
                 raise SchemaTooHeavy(
-                    "the patterns of a catalog's schemas ignore the case of too many sets that"
-                    f" cover most of Unicode, such as [^\\W\\d]: {FOLDED_MAX} are allowed in all"
+                    "the patterns of the catalog's schemas have too many case-insensitive sets that"
+                    f" cover most of Unicode, such as [^\\W\\d]; the limit is {FOLDED_MAX} in all"
                 )
             size = compiled_bytes(pattern)
             # If it can't be compiled, ``key_schema`` will fail and name its place.
             self._patterns[pattern] = size if size <= COMPILED_BYTES_MAX else 0
             if len(self._patterns) > _PATTERNS_MAX:
                 raise SchemaTooHeavy(
-                    f"the schemas of a catalog have more than {_PATTERNS_MAX} different patterns"
+                    f"the catalog's schemas have more than {_PATTERNS_MAX} different patterns"
                 )
             if sum(self._patterns.values()) > COMPILED_BYTES_MAX:
                 raise SchemaTooHeavy(
-                    "the patterns of a catalog's schemas take more than"
-                    f" {COMPILED_BYTES_MAX} bytes together when compiled: classes of Unicode such"
-                    " as \\w or \\pL take most if they are repeated many times"
+                    "the patterns of the catalog's schemas take more than"
+                    f" {COMPILED_BYTES_MAX} bytes in all when compiled; Unicode classes such as \\w"
+                    " or \\pL take most of that if they are repeated many times"
                 )
 
     def _step(self, steps: int) -> None:
@@ -294,8 +294,8 @@ class KeySchema:
         """
         if self.validator is None:
             raise AboveLimit(
-                f"the schema for {self.pattern!r} can't be used any more: the patterns of the"
-                " catalog's schemas take too long to compile",
+                f"the schema for {self.pattern!r} can't be used any more, because the patterns of"
+                " the catalog's schemas are too large to compile: simplify them",
                 limit="schema_patterns_bytes_max",
                 maximum=COMPILED_BYTES_MAX,
                 actual=COMPILED_BYTES_MAX + 1,
@@ -307,9 +307,9 @@ class KeySchema:
             units = work.units
             if units > _UNITS_MAX:
                 raise AboveLimit(
-                    f"to check document {key!r} against the schema for {self.pattern!r} would take"
-                    f" {units} steps or more, {_UNITS_MAX} are allowed: it is too large for so many"
-                    " alternatives, patterns or references",
+                    f"checking document {key!r} against the schema for {self.pattern!r} would take"
+                    f" {units} steps or more; the limit is {_UNITS_MAX}. The document is too large"
+                    " for so many alternatives, patterns or references",
                     limit="schema_steps_max",
                     maximum=_UNITS_MAX,
                     actual=units,
@@ -324,7 +324,7 @@ class KeySchema:
         only one without details: the validator makes all errors at once, each with its value."""
         if work.error_values > _ERROR_VALUES_MAX or work.units > _ERROR_UNITS_MAX:
             detail = (
-                "it breaks the schema; it is too large, or the schema too branched, to say where"
+                "it violates the schema; it is too large, or the schema too complex, to say where"
             )
             return [{"pointer": "", "message": detail}]
         return [
@@ -343,10 +343,10 @@ def key_schema(pattern: str, schema: object, weighing: SchemaWeigher) -> KeySche
     """
     pointer = join_pointer(["schemas", pattern])
     if not pattern or len(pattern) > _PATTERN_CHARACTERS_MAX:
-        detail = f"a key pattern has 1 to {_PATTERN_CHARACTERS_MAX} characters"
+        detail = f"a key pattern must have 1 to {_PATTERN_CHARACTERS_MAX} characters"
         raise SettingsInvalid(pointer, detail)
     if not isinstance(schema, dict | bool):
-        raise SettingsInvalid(pointer, "a JSON Schema is an object, true or false")
+        raise SettingsInvalid(pointer, "a JSON Schema must be an object, true or false")
     try:
         load = weighing.load_of(schema)
     except SchemaTooHeavy as error:
@@ -365,9 +365,9 @@ def key_schema(pattern: str, schema: object, weighing: SchemaWeigher) -> KeySche
         path = getattr(error, "instance_path", [])
         message = str(getattr(error, "message", error))[:_MESSAGE_CHARACTERS_MAX]
         place = join_pointer(["schemas", pattern, *map(str, path)])
-        raise SettingsInvalid(place, f"this is no usable JSON Schema: {message}") from error
+        raise SettingsInvalid(place, f"this isn't a valid JSON Schema: {message}") from error
     return KeySchema(pattern, key_pattern(pattern), validator, load)
 
 
 def _refuse(uri: str) -> Any:
-    raise ValueError(f"references to {uri} are not followed: nothing is fetched")
+    raise ValueError(f"it refers to {uri}, but the gateway fetches no schemas")

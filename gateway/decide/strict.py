@@ -46,7 +46,7 @@ def integer(minimum: int = 0, maximum: int = 2**63 - 1, **options: Any) -> Exact
 
 
 def text(characters_max: int, **options: Any) -> Exact:
-    rule = f"it must be a text of at most {characters_max} characters"
+    rule = f"it must be a string of at most {characters_max} characters"
     return Exact(str, rule, lambda text: len(text) <= characters_max, **options)
 
 
@@ -62,7 +62,7 @@ class _Strict(Schema):
 
     def __init__(self) -> None:
         super().__init__()
-        self.error_messages["unknown"] = f"unknown; known are: {', '.join(self.fields)}"
+        self.error_messages["unknown"] = f"unknown member; known members: {', '.join(self.fields)}"
 
     @pre_load
     def _few(self, value: Any, **_: Any) -> Any:

@@ -537,8 +537,8 @@ def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
 def _refuse_heavy(sizes: Sequence[int]) -> None:
     if sum(sizes) > SEVERAL_BYTES_MAX and len(sizes) > 1:
         raise AboveLimit(
-            f"the documents take {sum(sizes)} bytes, more than the {SEVERAL_BYTES_MAX} that are"
-            " answered at once: ask for fewer",
+            f"the documents take {sum(sizes)} bytes; the limit for one answer is"
+            f" {SEVERAL_BYTES_MAX}: ask for fewer",
             limit="several_bytes_max",
             maximum=SEVERAL_BYTES_MAX,
             actual=sum(sizes),

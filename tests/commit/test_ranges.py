@@ -192,7 +192,7 @@ def test_a_count_lists_no_more_than_it_needs(world: _World) -> None:
     assert 20 + 1 + 3 <= listed[0] < 60, "and as many as the tail may take away"
     told = refused(outcomes[-1], ConditionFailed).conflict.compares[0].reason
     assert told.startswith("there are at least ")
-    assert told.endswith(", not less than 20")
+    assert told.endswith(", not fewer than 20")
 
 
 def test_a_document_newer_than_the_head_that_was_read_has_it_read_again(world: _World) -> None:

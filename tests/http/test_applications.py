@@ -173,11 +173,11 @@ def test_versions_go_up(ann: Caller) -> None:
     assert begun(ann, 3)["finished"] == 7, "it is finished, as every one up to 7"
     old = begun(ann, 8)["fence"]
     begun(ann, 9)
-    assert "8 of application 'etl' wasn't finished before 9 was begun" in refused(ann, 8)
+    assert "8 of application 'etl' is over: version 9 was begun before it" in refused(ann, 8)
     line = appended("a", old) | {"op": "put", "value": 1}
     del line["patch"]
     answer = of_one(ann, line)
-    assert "isn't the one that was begun last: 9 is" in answer["problem"]["detail"]
+    assert "isn't the current one, which is 9" in answer["problem"]["detail"]
     ahead = old.replace("8.", "10.", 1)
     assert code(of_one(ann, line | {"fence": ahead})) == "application_conflict"
 
@@ -214,7 +214,7 @@ def test_a_stranger_neither_continues_nor_spoils_it(
     # An admin may let it in. But then ann says so too, or she would trust what it finished.
     assert root.send("PUT", ETL, {"principals": ["ann", "bob"]}).status_code == 200
     begun(bob, 8, "ann", finished=True)
-    assert "'bob', which the request doesn't name" in refused(ann, 8)
+    assert "shared with 'bob': if you trust them, name them" in refused(ann, 8)
     assert begun(ann, 8, "bob")["finished"] == 8
     assert root.send("PUT", ETL, {"principals": ["ann"]}).status_code == 200
     problem(bob.send("PUT", ETL, {"version": 9, "principals": ["ann"]}), 403, "forbidden")
@@ -369,7 +369,7 @@ def test_where_there_is_no_room_those_leave_of_which_nothing_more_can_come(
         assert {"n0", "n1", "n4", new} < names()
     problem(stepped(ann, "c", 1), 413, "over_limit")
     answer = of_one(ann, appended("a", late))
-    assert "deleted since, or never existed" in answer["problem"]["detail"]
+    assert "with this fence: it was deleted, or never existed" in answer["problem"]["detail"]
     clock.passed_s += KEPT_S + 1
     for new in "cde":
         assert stepped(ann, new, 1, finished=True).status_code == 200
@@ -393,7 +393,9 @@ def test_an_open_application_is_everybodys_and_only_guards(
         assert code(of_one(caller, appended("late", fence, "late"))) == "application_conflict"
     assert log() == ["a", "b", "c"]
     detail = problem(stepped(ann, "sync", 9), 409, "application_conflict")["detail"]
-    assert detail == "application 'sync' is open to all who may write the catalog"
+    assert detail == (
+        "application 'sync' is open to all who may write the catalog; send \"open\": true"
+    )
     assert stepped(ann, "etl", 1).status_code == 200
     problem(stepped(ann, "etl", 2, open=True), 409, "application_conflict")
 

@@ -143,7 +143,7 @@ def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been
             assert [each["revision"] for each in answer.get_json()["commits"]] == before_gap
             answer = reader.send("GET", f"{_C}/changes?after={before_gap[-1]}")
         assert (path, answer.status_code) == (path, 500)
-        assert "`gateway verify` says more" in answer.get_json()["detail"]
+        assert "run `gateway verify`" in answer.get_json()["detail"]
         assert f"the log has no commit {told};" in caplog.text
     rest = [*range(max(gone) + 1, 7)]
     for path in ("commits", "changes"):

@@ -56,8 +56,8 @@ class TestCompares:
         [
             (unchanged("tables/", 1), "they changed at revision 2, after 1", {"changed_at": 2}),
             (unchanged("", 4), "the catalog is at revision 3, and hasn't reached 4 yet", {}),
-            ({"prefix": "tables/", "absent": True}, "there are such documents", {}),
-            (count("tables/", less=2), "there are 2, not less than 2", {}),
+            ({"prefix": "tables/", "absent": True}, "there are some", {}),
+            (count("tables/", less=2), "there are 2, not fewer than 2", {}),
             (count("tables/", equal=1), "there are 2, not 1", {}),
             (count("tables/", greater=2), "there are 2, not more than 2", {}),
         ],

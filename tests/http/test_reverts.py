@@ -236,6 +236,14 @@ class TestUndo:
         revert(catalog, 2)
         assert catalog.client.get(catalog.path).get_json()["settings"] is None
 
+    def test_settings_that_were_changed_since_are_named_in_words(self, catalog: Catalog) -> None:
+        for commits in (10, 20, 30):
+            catalog.client.put(catalog.path, json={"retention": {"commits": commits}})
+        refused = problem(send(catalog, {"revisions": [2]}), 409, "changed_since")
+        assert refused["detail"] == (
+            "'/retention/commits' of the catalog's settings changed after the commits to undo"
+        )
+
     def test_a_catalog_that_was_deleted_comes_back(self, catalog: Catalog) -> None:
         catalog.client.put(catalog.path, json={"schemas": {"x": {}}})
         for key in "abc":
