@@ -94,11 +94,11 @@ class InFlight:
         """Raise TryLater unless there is room for one more of ``size`` bytes. Reserves nothing."""
         count, held = self._count, self._bytes
         if count.held >= count.maximum:
-            detail = f"{count.held} {self._what} are under way, the most that are allowed"
+            detail = f"{count.held} {self._what} are under way, the maximum"
             raise _full(detail, self._setting)
         # A request alone may have any size: other limits bound it.
         if held is not None and count.held and held.held + size > held.maximum:
-            detail = f"{held.held} bytes of {self._what} are under way, the most that are allowed"
+            detail = f"{held.held} bytes of {self._what} are under way; no room for this one"
             raise _full(detail, self._setting.replace("_max", "_bytes_max"))
 
     def _take(self, holder: str | None, size: int) -> None:
@@ -328,7 +328,7 @@ def _close_forgotten() -> None:
         try:
             held.close()
         except Exception:  # noqa: BLE001 - the present request, which is another one, goes on
-            _log.exception("an answer that nobody closed can't be closed")
+            _log.exception("an answer that the server didn't close can't be closed")
 
 
 def _is_feed(path: str) -> bool:

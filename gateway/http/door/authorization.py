@@ -75,7 +75,7 @@ class BearerTokens:
     def __call__(self, authorization: str | None) -> Principal:
         if authorization is None:
             raise Unauthenticated(
-                "the request has no token (Authorization: Bearer)", presented=False
+                "the request has no token: send Authorization: Bearer TOKEN", presented=False
             )
         found = _bearer(authorization)
         if found is None:
@@ -84,7 +84,7 @@ class BearerTokens:
         for verifier in self._verifiers:
             if verifier.is_one(token):
                 return verifier.principal(token)
-        raise Unauthenticated("this gateway takes no tokens of this kind", presented=True)
+        raise Unauthenticated("this gateway doesn't accept tokens of this kind", presented=True)
 
 
 class Authorization:
@@ -116,7 +116,7 @@ class Authorization:
         need = need_of(route.endpoint, observed.method)
         if need is None:
             _log.error("endpoint %s has no row for %s in roles", route.endpoint, observed.method)
-            raise RequestRefused("forbidden", "nobody has said who may use this route")
+            raise RequestRefused("forbidden", "the gateway has no rule for who may use this route")
         role: Role | None = None
         catalog = EVERY_CATALOG
         if need is Need.EVERYTHING:
@@ -133,7 +133,7 @@ class Authorization:
         """Raise TryLater if the principal was refused too often of late."""
         excess = self._refusals.take(principal.name, {REFUSALS.name: 1})
         if excess is not None:
-            detail = f"principal {principal.name!r} was refused too often for what it may not do"
+            detail = f"principal {principal.name!r} asked too often for what it may not do"
             raise TryLater("rate_limited", detail, excess.wait_s, violated_policies=[REFUSALS.name])
 
     def withhold(self, observed: Observed, answer: Response) -> Response:
@@ -170,7 +170,7 @@ class Authorization:
                 return
             principal = self._principal(given)
             if principal.name != name:
-                raise Unauthenticated("the token is another principal's now", presented=True)
+                raise Unauthenticated("the token now belongs to another principal", presented=True)
             if role is not None:
                 require(principal, role, catalog)
             checked_at = now  # set last, so that a check that was refused is repeated
@@ -189,12 +189,12 @@ def _refuse_foreign_pages(environ: Environ) -> None:
     host: str | None = environ.get("HTTP_HOST")
     # Browsers always name a host.
     if host is not None and not _is_loopback(host):
-        raise _foreign(f"Host: without access control {host[:100]!r} is not served")
+        raise _foreign(f"Host: {host[:100]!r} isn't served without access control; use localhost")
     origin: str | None = environ.get("HTTP_ORIGIN")
     if origin is not None and origin.partition("://")[2] != (host or "").lower():
-        raise _foreign(f"Origin: without access control pages of {origin[:100]!r} are not served")
+        raise _foreign(f"Origin: pages of {origin[:100]!r} aren't served without access control")
     if environ.get("HTTP_SEC_FETCH_SITE") not in _OWN_SITES:
-        raise _foreign("Sec-Fetch-Site: without access control pages of other sites are not served")
+        raise _foreign("Sec-Fetch-Site: other sites' pages aren't served without access control")
 
 
 def _foreign(detail: str) -> RequestRefused:

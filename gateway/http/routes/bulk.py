@@ -237,7 +237,8 @@ class _Run:
         while not connection.await_writable(left_s):
             left_s = self._moved_at + stall_s - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError(f"bulk request {self._name}: no answer taken for {stall_s} s")
+                what = f"the client of bulk request {self._name} took no answer for {stall_s} s"
+                raise TimeoutError(what)
 
     def _leave_the_rest(self) -> None:
         """Wait for the reader; if the body isn't over then, stop receiving on the connection."""
@@ -714,7 +715,7 @@ class Spool:
             try:
                 self._files[-1].append(data)
             except OSError as error:
-                _log.warning("answers wait in memory, for lack of room on disk: %s", error)
+                _log.warning("answers are kept in memory, as they can't be put on disk: %s", error)
                 self._lacks_disk = True
                 if not self._files[-1].written:  # an empty file would be read as the end
                     self._drop(self._files.pop())

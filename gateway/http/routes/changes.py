@@ -218,12 +218,12 @@ def _refuse_contradictions(params: dict[str, Any]) -> None:
     """Refuse parameters that don't go together. With ``initial``, a list of some documents followed
     by the commits of others would make no state."""
     if "" in params["key"]:
-        query.refuse_parameter("key", "no document has an empty key")
+        query.refuse_parameter("key", "a document's key can't be empty")
     for name in ("after", "commit_id", "key", "author", "manager"):
         if params["initial"] and params[name] not in (None, "", ()):
             query.refuse_parameter(name, "it can't be given together with 'initial'")
     if params["commit_id"] and params["after"] is None:
-        query.refuse_parameter("commit_id", "it is that of the commit at 'after', which is missing")
+        query.refuse_parameter("commit_id", "it needs 'after', the revision of that commit")
 
 
 def _behind_commit(position: shapes.FeedPosition | None, after: int) -> int:

@@ -27,10 +27,13 @@ _is_verifier: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}").fullmatch
 _is_web_url: Final = re.compile(r"https?://[!-~]{1,2000}").fullmatch
 _ANSWER: Final = strict(
     code=Exact(
-        str, "it must be the code of the issuer", lambda text: 0 < len(text) <= 4_000, required=True
+        str, "it must be the issuer's code", lambda text: 0 < len(text) <= 4_000, required=True
     ),
     code_verifier=Exact(
-        str, "it must be 43 to 128 of the characters of RFC 7636", _is_verifier, required=True
+        str,
+        "it must be 43 to 128 letters, digits, '-', '.', '_' or '~' (RFC 7636)",
+        _is_verifier,
+        required=True,
     ),
     redirect_uri=Exact(str, "it must be an http(s) URL", _is_web_url, required=True),
 )

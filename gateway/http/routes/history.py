@@ -14,7 +14,7 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import query
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions, refuse_terms
-from gateway.http.wire.headers import is_idempotency_key, name_decoded
+from gateway.http.wire.headers import IDEMPOTENCY_KEY_RULE, is_idempotency_key, name_decoded
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import commit_shape
 from gateway.model import CommitRecord, DocumentRecord, Verdict
@@ -86,7 +86,8 @@ class HistoryRoutes(Routes):
         reply = self._gateway.reply(catalog, context.by.name, name)
         if reply is None:
             detail = (
-                f"catalog {catalog!r} has decided nothing under idempotency key {name!r} so far"
+                f"catalog {catalog!r} has decided nothing under your idempotency key {name!r} so"
+                " far"
             )
             raise RequestRefused("outcome_not_found", detail)
         if isinstance(reply, CommitRecord):
@@ -125,7 +126,7 @@ class HistoryRoutes(Routes):
 def _idempotency_key(encoded: str) -> str:
     key = name_decoded(encoded, "key")
     if not is_idempotency_key(key):
-        raise RequestRefused("invalid_name", "this can't be an Idempotency-Key")
+        raise RequestRefused("invalid_name", f"an idempotency key must be {IDEMPOTENCY_KEY_RULE}")
     return key
 
 

@@ -24,10 +24,10 @@ from patching.values import rfc3339
 _LIFETIME_S_MAX: Final = 36_500 * 86_400
 _GRANTS_MAX: Final = 100
 TOKEN_REQUEST: Final = strict(
-    name=Exact(str, "it must be a text", required=True),
+    name=Exact(str, "it must be a string", required=True),
     grants=Exact(
         list,
-        f"it must be a list of 1 to {_GRANTS_MAX} texts",
+        f"it must be a list of 1 to {_GRANTS_MAX} strings",
         lambda items: 0 < len(items) <= _GRANTS_MAX and all(isinstance(e, str) for e in items),
         required=True,
     ),

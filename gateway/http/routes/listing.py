@@ -238,7 +238,7 @@ class ListingRoutes(Routes):
 
 def _answer(environ: Environ, tag: Tag, revision: int, content: dict[str, Any]) -> Answer:
     headers = state_headers(tag, revision)
-    if is_not_modified(environ, tag, "what is listed"):
+    if is_not_modified(environ, tag, "the listing"):
         return empty_answer(headers, 304)
     return body_answer(encode(content), headers)
 

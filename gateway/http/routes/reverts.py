@@ -109,7 +109,7 @@ _PLACE: Final = strict(
     pointer=text(65_536, required=True),
 )
 _BODY: dict[str, fields.Field[Any]] = {
-    "revisions": Exact(list, f"it must be 1 to {_REVISIONS_MAX} revisions", _are_revisions),
+    "revisions": Exact(list, f"it must list 1 to {_REVISIONS_MAX} revisions", _are_revisions),
     "to": integer(),
     "from": integer(),
     "prefix": text(4096, load_default=""),
@@ -168,7 +168,7 @@ class RevertRoutes(Routes):
             return reverts.to_revision(members["to"], members["from"], terms)
         edits = reverts.of_revisions(members["revisions"], terms)
         if any(each.key == SETTINGS_KEY for each in edits):
-            require(context.by, Role.ADMIN, ask.catalog, "undoing a change of the settings")
+            require(context.by, Role.ADMIN, ask.catalog, "undoing a change to the settings")
         return edits
 
     def _request(self, ask: Ask, members: dict[str, Any], edits: Sequence[KeyEdit]) -> Request:

@@ -108,7 +108,9 @@ class SubscriptionRoutes(Routes):
         members = take_members(context, self._limits, REPLAY)
         _refuse_two_beginnings(members)
         if members["from"] is None and not members["initial"]:
-            refuse_member("/from", "it is missing; to begin anew, send 'initial': true")
+            refuse_member(
+                "/from", "it is missing; to start with all documents, send 'initial': true"
+            )
         by, after = context.by.name, members["from"]
         return _answer(self._gateway.subscriptions.replay(catalog, name, after, by, check))
 
@@ -138,7 +140,7 @@ def _refuse_two_beginnings(members: dict[str, Any]) -> None:
 
 def _name(segment: str) -> str:
     if _is_name(segment) is None:
-        detail = "a subscription's name has 1 to 64 letters, digits, '_' and '-'"
+        detail = "a subscription's name must be 1 to 64 letters, digits, '_' and '-'"
         raise RequestRefused("invalid_name", detail)
     return segment
 

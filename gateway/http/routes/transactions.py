@@ -62,7 +62,7 @@ class TransactionRoutes(Routes):
     def commit(self, context: Context, catalog: str) -> Answer:
         """Apply all of ``then``, or all of ``else``, as one commit; or nothing."""
         ask = read_ask(context, catalog)
-        refuse_all_but_several(ask.conditions)
+        refuse_all_but_several(ask.conditions, "; use a compare")
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
         transaction = read_transaction(raw, self._limits, self._gateway.limits.patch, ask.by.name)

@@ -40,7 +40,7 @@ _ONE: Final = f"{_RULE}/<segment:upload>"
 # Raw: conditions and ``attributes`` are parsed by the functions that bulk lines use too.
 _AS_SENT: Final = fields.Raw(allow_none=True)
 UPLOAD_REQUEST: Final = strict(
-    key=Exact(str, "it must be a text", required=True),
+    key=Exact(str, "it must be a string", required=True),
     if_match=_AS_SENT,
     if_none_match=_AS_SENT,
     if_unchanged_under=_AS_SENT,
@@ -52,7 +52,8 @@ def _are_part_numbers(listed: list[Any]) -> bool:
     seen: set[int] = set()
     for index, each in enumerate(listed):
         if type(each) is not int or not 1 <= each <= PART_NUMBER_MAX or each in seen:
-            raise ValidationError({index: [f"it must be from 1 to {PART_NUMBER_MAX}, once"]})
+            reason = f"it must be a number from 1 to {PART_NUMBER_MAX}, listed only once"
+            raise ValidationError({index: [reason]})
         seen.add(each)
     return bool(listed)
 
@@ -166,7 +167,7 @@ class UploadRoutes(Routes):
         return self._gateway.uploads.find(catalog, name_decoded(upload, "upload"), context.by)
 
 
-_SERVES: Final = "the upload itself serves as one; its commit is made once"
+_SERVES: Final = "an upload needs none: it is committed only once"
 
 
 def _refuse_terms(environ: Environ) -> None:

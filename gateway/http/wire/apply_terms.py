@@ -132,4 +132,4 @@ def _pointer_members(
 def require_wanted(value: Json, pointer: str = "") -> None:
     """Raise RequestRefused unless ``value``, at ``pointer`` of the body, can be applied."""
     if not isinstance(value, dict):
-        refuse_member(pointer, "the body of an apply must be an object")
+        refuse_member(pointer, "an apply needs an object")

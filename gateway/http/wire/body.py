@@ -128,7 +128,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
                 break
             raw += more
     except MemoryError:
-        raise MemoryFull("the process has no memory left for the body") from None
+        raise MemoryFull("this worker has no memory left for the body") from None
     return raw
 
 
@@ -210,7 +210,7 @@ def _plain(body: Json, limits: Limits) -> patching.Patch:
         if error.code == "unknown_operation" and isinstance(body, list):
             name = body[error.operation or 0]["op"]
             if name in patching.extended.EXTENDED_OPERATIONS:
-                error.detail += f"; {name!r} is one of {media_types.EXTENDED_PATCH}"
+                error.detail += f"; {name!r} needs Content-Type {media_types.EXTENDED_PATCH}"
         raise
 
 
@@ -278,7 +278,7 @@ def _decoded_leniently(raw: bytes) -> Json:
     try:
         decoded = raw.decode()
     except UnicodeDecodeError as error:
-        detail = f"the body is not UTF-8, from byte {error.start} on"
+        detail = f"the body is not UTF-8 at byte {error.start}"
         raise RequestRefused("malformed_json", detail) from error
     try:
         value: Any = json.loads(
@@ -415,22 +415,22 @@ def _require_item_storable(
 
 def _problem(item: Json, depth: int, depth_max: int) -> str | None:
     if isinstance(item, str):
-        return None if _is_unicode(item) else "the text contains a lone surrogate"
+        return None if _is_unicode(item) else "the string contains a lone surrogate"
     if isinstance(item, bool) or item is None:
         return None
     if isinstance(item, int):
         fits = _INTEGER_MIN <= item <= _INTEGER_MAX
         return None if fits else "an integer beyond 64 bits can't be stored"
     if isinstance(item, float):
-        return None if math.isfinite(item) else "a number beyond a double can't be stored"
+        return None if math.isfinite(item) else "a number too large for a double can't be stored"
     if depth >= depth_max:
         return f"nested deeper than {depth_max} levels"
     if isinstance(item, dict):
         for name in item:
             if "\0" in name:
-                return "a member name holds NUL"
+                return "a member name contains NUL"
             if not _is_unicode(name):
-                return "a member's name contains a lone surrogate"
+                return "a member name contains a lone surrogate"
     return None
 
 
@@ -459,7 +459,7 @@ def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> N
     for member in ("path", "from"):
         place = operation.get(member)
         if isinstance(place, str) and "\0" in place:
-            raise Unstorable("a member name holds NUL", pointer, index)
+            raise Unstorable("a member name contains NUL", pointer, index)
     if "value" in operation:
         try:
             require_storable(operation["value"], depth_max=depth_max)
@@ -484,7 +484,8 @@ def require_object(value: Any, known: Collection[str], at: str = "") -> dict[str
 def require_known(members: Mapping[str, Any], known: Collection[str], at: str = "") -> None:
     for name in members:
         if name not in known:
-            refuse_member(at + join_pointer([name]), f"unknown; known are: {', '.join(known)}")
+            reason = f"unknown member; known members: {', '.join(known)}"
+            refuse_member(at + join_pointer([name]), reason)
 
 
 def required(members: Mapping[str, Any], name: str) -> Any:
@@ -497,7 +498,7 @@ def required_text(members: Mapping[str, Any], name: str) -> str:
     """The text under ``name``, which is required."""
     value = required(members, name)
     if not isinstance(value, str):
-        refuse_member(f"/{name}", "it must be a text")
+        refuse_member(f"/{name}", "it must be a string")
     return value
 
 

@@ -43,7 +43,7 @@ def over_limit(
     what: str, limit: str, maximum: int, actual: int, *, code: str = "over_limit", **members: Any
 ) -> RequestRefused:
     """The refusal of more than the setting ``limit`` allows. ``what``: the text with the actual."""
-    detail = f"{what}, {maximum} are allowed"
+    detail = f"{what}; the limit is {maximum}"
     return RequestRefused(code, detail, limit=limit, maximum=maximum, actual=actual, **members)
 
 
@@ -93,7 +93,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "catalog_not_found": ProblemKind(404, "No such catalog"),
     "document_not_found": ProblemKind(404, "No such document"),
     "revision_not_found": ProblemKind(404, "No such revision"),
-    "outcome_not_found": ProblemKind(404, "Nothing decided under this idempotency key"),
+    "outcome_not_found": ProblemKind(404, "Nothing was decided under this idempotency key"),
     "pin_not_found": ProblemKind(404, "No such pin"),
     "token_not_found": ProblemKind(404, "No such token"),
     "upload_not_found": ProblemKind(404, "No such upload"),
@@ -120,7 +120,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "over_limit": ProblemKind(413, "Over a limit"),
     "unsupported_media_type": ProblemKind(415, "Unsupported media type"),
     "unsupported_content_encoding": ProblemKind(415, "Unsupported content encoding"),
-    "nesting_too_deep": ProblemKind(422, "Nested too deep"),
+    "nesting_too_deep": ProblemKind(422, "Nested too deeply"),
     "schema_violation": ProblemKind(422, "Schema violation"),
     "list_violation": ProblemKind(422, "List items share a key, or one has none"),
     "index_needs_test": ProblemKind(422, "An index into a list with keys needs a test"),
@@ -138,7 +138,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "too_many_watchers": ProblemKind(429, "Too many watchers", retry_after_s=5),
     "too_many_uploads": ProblemKind(429, "Too many open uploads", retry_after_s=30),
     "internal_error": ProblemKind(500, "Internal error"),
-    "deadline_exceeded": ProblemKind(503, "Out of time, not applied", retry_after_s=1),
+    "deadline_exceeded": ProblemKind(503, "Deadline exceeded, not applied", retry_after_s=1),
     "held_back": ProblemKind(503, "Held back by an earlier line, not applied", retry_after_s=1),
     "store_unavailable": ProblemKind(503, "Database unavailable, not applied", retry_after_s=1),
     "catalog_being_restored": ProblemKind(

@@ -77,7 +77,7 @@ def ranges_in_header(value: str) -> tuple[RangeUnchanged, ...]:
         if found is None:
             shown = value[position : position + 100].strip()
             example = f'{UNCHANGED_UNDER}: "tables/orders/";revision=12'
-            reason = f"it isn't a list of strings with a revision ({example}): {shown!r}"
+            reason = f"it isn't a list of strings, each with a revision ({example}): {shown!r}"
             raise _refusal(UNCHANGED_UNDER, reason)
         ranges.append(RangeUnchanged(_prefix(found), int(found["revision"])))
         position, end = found.end(), found["end"]
@@ -140,7 +140,7 @@ _DATE_FORMS: Final = (
 # Stands for the token of a key without a document.
 ABSENT_TOKEN: Final = "absent"
 _CACHED_CHARACTERS_MAX: Final = 1024
-_NOT_HERE: Final = "this route can't honour it"
+_NOT_HERE: Final = "this route doesn't support it"
 _STAR_ALONE: Final = "'*' can't be combined with other tags"
 _is_tag = re.compile("[\x21\x23-\x7e\x80-\xff]+").fullmatch
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
@@ -181,24 +181,25 @@ def refuse_composites(conditions: Preconditions) -> None:
         ("If-None-Match", conditions.if_none_match),
     ):
         if any(not isinstance(tag, str) for tag in tags or ()):
-            raise _refusal(header, "this route can't honour a composite or a catalog's tag")
+            raise _refusal(header, "this route doesn't support composites and catalog tags")
 
 
-def refuse_all_but_several(conditions: Preconditions) -> None:
-    """Refuse all but If-Match with composites or catalog tags: for writes of several documents."""
+def refuse_all_but_several(conditions: Preconditions, instead: str = "") -> None:
+    """Refuse all but If-Match with composites or catalog tags: for writes of several documents.
+    ``instead`` ends the text: what the route has for such conditions."""
     if conditions.if_none_match is not None:
-        raise _refusal("If-None-Match", "this route can't honour it; use a compare")
+        raise _refusal("If-None-Match", f"{_NOT_HERE}{instead}")
     if conditions.if_unmodified_since is not None:
-        raise _refusal("If-Unmodified-Since", "this route can't honour it; use a compare")
+        raise _refusal("If-Unmodified-Since", f"{_NOT_HERE}{instead}")
     if any(isinstance(tag, str) for tag in conditions.if_match or ()):
-        detail = "this route takes only composites and catalog tags; use a compare"
-        raise _refusal("If-Match", detail)
+        detail = "this route takes only composites and catalog tags"
+        raise _refusal("If-Match", f"{detail}{instead}")
 
 
 def write_conditions(environ: Environ) -> Preconditions:
     """The conditions of a write. If-Modified-Since has no meaning there and is refused."""
     if "HTTP_IF_MODIFIED_SINCE" in environ:
-        raise _refusal("If-Modified-Since", "a write can't honour it; use If-Unmodified-Since")
+        raise _refusal("If-Modified-Since", "writes don't support it; use If-Unmodified-Since")
     conditions = _common_conditions(environ)
     unchanged = environ.get("HTTP_IF_UNCHANGED_UNDER")
     if unchanged is None:
@@ -209,7 +210,7 @@ def write_conditions(environ: Environ) -> Preconditions:
 def read_conditions(environ: Environ) -> Preconditions:
     """The conditions of a GET or HEAD."""
     if "HTTP_IF_UNCHANGED_UNDER" in environ:
-        raise _refusal(UNCHANGED_UNDER, "a read can't honour it")
+        raise _refusal(UNCHANGED_UNDER, "reads don't support it")
     return _common_conditions(environ)
 
 
@@ -256,7 +257,7 @@ def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
             shown = value[position : position + 100]
             advice = ""
             if '"' not in value:  # perhaps copied from a body, where tokens have no quotes
-                advice = f'; a version token has its quotes here: {header}: "{value.strip()[:100]}"'
+                advice = f'; put a version token in quotes: {header}: "{value.strip()[:100]}"'
             raise _refusal(
                 header, f"it isn't a list of entity tags (text in double quotes): {shown}{advice}"
             )
@@ -281,7 +282,7 @@ def _tag(text: str) -> Tag:
     if "=" in text:
         tokens = tuple(map(_pair, text.split(";")))
         if len(dict(tokens)) < len(set(tokens)):
-            raise ValueError("a composite gives one key two tokens")
+            raise ValueError("a composite has two tokens for one key")
         return Composite(tokens)
     revision = _catalog_tag(text)
     return text if revision is None else CatalogTag(int(revision[1], 16))
@@ -294,7 +295,7 @@ def _pair(text: str) -> tuple[str, str | None]:
     except ValueError as error:
         raise ValueError(f"the key {name[:100]!r} can't be decoded: {error}") from error
     if key in OWN_KEYS or not token or "=" in token:
-        raise ValueError(f"this isn't key=token: {text[:100]!r}")
+        raise ValueError(f"a composite must be key=token pairs; {text[:100]!r} isn't one")
     return key, None if token == ABSENT_TOKEN else token
 
 
@@ -316,7 +317,7 @@ def _contradiction(conditions: Preconditions) -> str | None:
     if match is None or none_match is None:
         return None
     if none_match == ANY_TAG:
-        return "'*' requires that there is no document, If-Match that there is one"
+        return "'*' requires that no document exists, but If-Match requires that one does"
     return "it names a token that If-Match names too" if match & none_match else None
 
 
@@ -373,7 +374,7 @@ def _member_tags(name: str, value: Any) -> Tags:
 def _member_tag(token: Any) -> Tag:
     """The tag that ``token`` is. Raises ValueError, whose text goes into the refusal."""
     if not isinstance(token, str) or not token:
-        raise ValueError("a version token is a non-empty text")
+        raise ValueError("a version token must be a non-empty string")
     if '"' in token:
         raise ValueError("write the version token without the header's quotes")
     if token == ANY:

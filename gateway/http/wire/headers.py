@@ -65,17 +65,19 @@ def preferences(environ: Environ) -> Preferences:
 def _seconds(text: str) -> int:
     digits = text.lstrip("0") or text[:1]
     if not (text.isascii() and text.isdigit()) or len(digits) > _WAIT_DIGITS_MAX:
-        rule = f"wait is a whole number of seconds from 0 to {10**_WAIT_DIGITS_MAX - 1}"
+        rule = f"wait must be a whole number of seconds from 0 to {10**_WAIT_DIGITS_MAX - 1}"
         raise _refusal("Prefer", f"{rule}, not {text[:50]!r}")
     return int(digits)
+
+
+IDEMPOTENCY_KEY_RULE: Final = f"1 to {_IDEMPOTENCY_KEY_CHARACTERS_MAX} visible ASCII characters"
 
 
 def idempotency_key(environ: Environ) -> str | None:
     """The client's name for the request: 1 to 255 visible ASCII characters."""
     key: str | None = environ.get("HTTP_IDEMPOTENCY_KEY")
     if key is not None and not is_idempotency_key(key):
-        rule = f"1 to {_IDEMPOTENCY_KEY_CHARACTERS_MAX} visible ASCII characters"
-        raise _refusal("Idempotency-Key", rule)
+        raise _refusal("Idempotency-Key", f"it must be {IDEMPOTENCY_KEY_RULE}")
     return key
 
 
@@ -98,11 +100,12 @@ def commit_message(environ: Environ) -> str | None:
         return None
     message = _header_decoded("Commit-Message", encoded)
     if len(message) > MESSAGE_CHARACTERS_MAX:
-        raise _refusal("Commit-Message", f"at most {MESSAGE_CHARACTERS_MAX} characters")
+        reason = f"it must have at most {MESSAGE_CHARACTERS_MAX} characters"
+        raise _refusal("Commit-Message", reason)
     return message
 
 
-AUTHOR_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters without a space at its ends"
+AUTHOR_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters, with no space at either end"
 
 
 def commit_author(environ: Environ) -> str | None:
@@ -112,7 +115,7 @@ def commit_author(environ: Environ) -> str | None:
         return None
     name = _header_decoded("Commit-Author", encoded)
     if not is_author(name):
-        raise _refusal("Commit-Author", AUTHOR_RULE)
+        raise _refusal("Commit-Author", f"it must be {AUTHOR_RULE}")
     return name
 
 
@@ -232,7 +235,7 @@ def require_key(key: str, limits: RequestLimits) -> str:
     if not key:
         raise RequestRefused("invalid_name", "the document key is empty")
     if key == APPLICATIONS_KEY:
-        raise RequestRefused("invalid_name", "the document key is the gateway's own")
+        raise RequestRefused("invalid_name", "the document key is reserved for the gateway")
     _refuse_long(key, "key_bytes_max", limits.key_bytes_max)
     return key
 
@@ -241,7 +244,7 @@ def application_name(encoded: str) -> str:
     """The application that a path names."""
     name = _decoded(encoded, "application name")
     if not is_application_name(name):
-        detail = f"an application name has 1 to {NAME_CHARACTERS_MAX} characters, none of them NUL"
+        detail = f"an application name must have 1 to {NAME_CHARACTERS_MAX} characters and no NUL"
         raise RequestRefused("invalid_name", detail)
     return name
 

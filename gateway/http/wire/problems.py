@@ -107,9 +107,9 @@ def log_failed(request_id: str, error: Exception) -> None:
 def _without_memory(error: MemoryError, observed: Observed) -> Refusal:
     """The refusal if memory ran out when a write may have been applied; before that, ``cpu`` makes
     a refusal of its own."""
-    about = str(error) or "the process has no memory left"
+    about = str(error) or "this worker has no memory left"
     _log.error("request %s failed: %s", observed.request_id, about)
-    detail = "the process has no memory left for what the request takes"
+    detail = "this worker has no memory left for the request"
     if observed.method in READING:
         return Refusal(errors.MemoryFull.code, detail, retryable=True)
     return Refusal(errors.UnknownOutcome.code, f"{detail}; it may have been applied", "unknown")

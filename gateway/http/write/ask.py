@@ -227,8 +227,8 @@ def _refuse_many_tokens(conditions: Preconditions) -> None:
     if tags is not None and len(tags) > REBASE_TOKENS_MAX:
         raise RequestRefused(
             "invalid_condition",
-            f"If-Match: it has {len(tags)} tags, and a patch can be rebased from"
-            f" {REBASE_TOKENS_MAX} at most",
+            f"If-Match: it has {len(tags)} tags; a patch can be rebased from at most"
+            f" {REBASE_TOKENS_MAX}",
             header="If-Match",
         )
 

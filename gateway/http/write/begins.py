@@ -45,17 +45,18 @@ def _are_names(names: list[Any]) -> bool:
     )
 
 
-_NAMES: Final = f"they must be 1 to {_PRINCIPALS_MAX} names of principals"
+_NAMES: Final = f"it must be a list of 1 to {_PRINCIPALS_MAX} principals' names"
+_KEYS: Final = "it must be a lowercase letter, then at most 31 lowercase letters, digits or _"
 _is_run = re.compile(r"[0-9a-f]{1,32}", re.ASCII).fullmatch
 _is_keys = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII).fullmatch
 _OF_BOTH: Final = {
     "open": SWITCH,
-    "run": Exact(str, "it must be 1 to 32 hexadecimal digits in lower case", _is_run),
-    "keys": Exact(str, "it must be 1 to 32 letters, digits or _ in lower case", _is_keys),
+    "run": Exact(str, "it must be 1 to 32 lowercase hexadecimal digits", _is_run),
+    "keys": Exact(str, _KEYS, _is_keys),
     "principals": Exact(list, _NAMES, _are_names),
 }
 APPLICATION_REQUEST: Final = strict(version=integer(0, _VERSION_MAX), finished=SWITCH, **_OF_BOTH)
-_NAME: Final = f"it must be 1 to {NAME_CHARACTERS_MAX} characters, none of them NUL"
+_NAME: Final = f"it must have 1 to {NAME_CHARACTERS_MAX} characters and no NUL"
 _BEGIN: Final = strict(
     application=Exact(str, _NAME, is_application_name, required=True),
     version=integer(0, _VERSION_MAX, required=True),
@@ -147,6 +148,6 @@ def _require_as_asked(step: ApplicationStep, record: Application) -> None:
         raise ApplicationConflict(f"{what} is finished: nothing more is applied under its fence")
     if not record.open and step.keys is not None and step.keys != record.keys:
         raise ApplicationConflict(
-            f"{what} was begun with keys {record.keys!r}, not {step.keys!r}: what it applied"
-            " would be applied again"
+            f"{what} was begun with keys {record.keys!r}, not {step.keys!r}: with other keys, what"
+            " it applied would be applied again"
         )

@@ -106,10 +106,10 @@ _LONG_BYTES: Final = 16 * 1024
 _LARGE: Final = frozenset(("value", "attributes", "patch", "array_primary_keys", "begin"))
 
 _IDEMPOTENCY_KEY: Final = Exact(
-    str, "it must be 1 to 255 visible ASCII characters", is_idempotency_key
+    str, f"it must be {media_types.IDEMPOTENCY_KEY_RULE}", is_idempotency_key
 )
 
-_FENCE: Final = Exact(str, "it must be a fence that a begin of the version returned", parse_fence)
+_FENCE: Final = Exact(str, "it must be the fence of a version that was begun", parse_fence)
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
@@ -264,9 +264,9 @@ def _begun(
     members: dict[str, Any], raw: bytes, catalog: str, terms: LineTerms
 ) -> Fence | BeginNeeded:
     if "fence" in members:
-        refuse_member(BEGIN, "a line has either a fence or a begin")
+        refuse_member(BEGIN, "a line can't have both a begin and a fence")
     if member(members, "dry_run", SWITCH) or terms.dry_run:
-        refuse_member(BEGIN, "nothing is begun in a dry run")
+        refuse_member(BEGIN, "a dry run can't begin a version")
     # Only the digest is kept: a begin may be as long as a line.
     place = (catalog, blake2b(raw, digest_size=16).digest())
     found = terms.begun.get(place)
@@ -305,12 +305,12 @@ def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.R
         refuse_repeated(members, raw)
         return members
     except msgspec.ValidationError:
-        refuse_member("", "a line is an object")
+        refuse_member("", "a line must be an object")
     except (ValueError, RecursionError):
         # Decode it in the way that says what is wrong, and where.
         value = decode_value(raw, limits)
         if not isinstance(value, dict):
-            refuse_member("", "a line is an object")
+            refuse_member("", "a line must be an object")
         return {name: msgspec.Raw(encode(each)) for name, each in value.items()}
 
 
@@ -360,7 +360,7 @@ def _key(
 ) -> str:
     if operation == "touch" and "key" not in members:
         if not conditions.are_about_ranges:
-            refuse_member("/key", "it is missing, and the conditions need it")
+            refuse_member("/key", "it is missing; only conditions about ranges need no key")
         return SETTINGS_KEY
     return require_key(required_text(members, "key"), limits)
 

@@ -141,7 +141,7 @@ def _refuse_many_ranges(
     count = len(compared) + len(edited)
     _refuse_many(count, "compares and actions on ranges", "ranges_max", ranges.RANGES_MAX)
     put = sum(len(each.documents) for each in edited if isinstance(each, ranges.RangeReplacement))
-    _refuse_many(put, "documents to replace others", "range_documents_max", ranges.DOCUMENTS_MAX)
+    _refuse_many(put, "replacement documents", "range_documents_max", ranges.DOCUMENTS_MAX)
 
 
 def _refuse_many(count: int, what: str, limit: str, maximum: int) -> None:
@@ -161,7 +161,8 @@ def _read_action(item: Any, at: str, reader: _Reader) -> edits.KeyEdit:
         refuse_member(at, "it must be an object")
     name = item.get("action")
     if not isinstance(name, str) or name not in VERBS:
-        refuse_member(_place(item, "action", at), f"an action is one of: {', '.join(VERBS)}")
+        reason = f"'action' must be one of: {', '.join(VERBS)}"
+        refuse_member(_place(item, "action", at), reason)
     verb = VERBS[name]
     require_known(item, ("action", "if", *verb.place, *verb.members), at)
     when = _when(item, at, reader)
@@ -334,7 +335,7 @@ def _only_one(members: dict[str, Any], names: tuple[_Name, ...], at: str) -> _Na
 
 def _require_true(value: Any, place: str) -> None:
     if value is not True:
-        refuse_member(place, "it must be true; for a document that exists, use a 'test' of \"\"")
+        refuse_member(place, "it must be true; if a document must exist, use a 'test' of \"\"")
 
 
 def _patch_of(
