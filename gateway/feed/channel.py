@@ -163,8 +163,8 @@ class EncodedCommit:
 
 def not_in_history(revision: int, head_revision: int) -> RevisionNotFound:
     return RevisionNotFound(
-        f"what was revision {revision} isn't in the catalog's history: was the database restored?"
-        f" The head is {head_revision}",
+        f"revision {revision} is no longer in the catalog's history; the head is {head_revision}."
+        " Was the database restored?",
         head_revision,
     )
 

@@ -146,7 +146,7 @@ class Hub:
 
     def require_open(self) -> None:
         if self._is_stopping:
-            raise WatchEnded("shutting_down", "the gateway stops; connect again")
+            raise WatchEnded("shutting_down", "the gateway is stopping; connect again")
 
     def stop(self) -> None:
         """End every watch; waiting ones at once, new ones when they begin."""
@@ -380,7 +380,7 @@ class Hub:
         if isinstance(error, StoreUnreachable):
             _log.info("the feed of %r waits: %s", catalog, error, extra=about)
         elif isinstance(error, ForeignRecord):
-            text = "the feed of %r comes no further: %s; whoever follows it is told so"
+            text = "the feed of %r can't go on: %s; its watchers get an error"
             _log.error(text, catalog, error.detail, extra=about)
         else:
             _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
@@ -415,8 +415,8 @@ class Hub:
     def _lose(self, channel: Channel, head_revision: int) -> list[Waiting]:
         """End a channel whose history isn't the catalog's. Returns the watchers to be woken."""
         _log.error(
-            "the feed of %r was at revision %d, which isn't in its history: was the database"
-            " restored? Whoever follows it is told so",
+            "the feed of %r was at revision %d, which is no longer in the catalog's history: was"
+            " the database restored? Its watchers get an error",
             channel.catalog,
             channel.position,
             extra={"catalog": channel.catalog},
@@ -457,7 +457,7 @@ class Hub:
             is_there = self._channels.get(channel.catalog) is channel
             if channel.finished >= _HOLE and channel.finished_at == channel.position and is_there:
                 _log.error(
-                    "the log of %r has a hole above revision %d: whoever follows it is told so",
+                    "the log of %r has a gap above revision %d; its watchers get an error",
                     channel.catalog,
                     channel.position,
                     extra={"catalog": channel.catalog},
@@ -511,7 +511,7 @@ class SignalListener:
                 with closing(signals):
                     self._listen(signals)
             except StoreUnreachable as error:
-                _log.info("there are no commit signals: %s", error)
+                _log.info("there are no commit signals for now: %s", error)
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
                 _log.exception("commit signals can't be read")
             if self._is_wanted():

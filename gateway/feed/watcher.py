@@ -230,8 +230,8 @@ class Watcher:
         if lag > self._least_lag + allowed:
             raise WatchEnded(
                 "watcher_too_slow",
-                f"the watcher is {lag} commits behind and was {self._least_lag} behind;"
-                f" it may fall back by {allowed}",
+                f"the watcher is {lag} commits behind the head, and was {self._least_lag} behind;"
+                f" it may fall back by at most {allowed}",
             )
 
     def _next(self, limit: int) -> list[EncodedCommit]:

@@ -82,7 +82,9 @@ def target_of(url: str) -> Target:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     found = Target(secure, parts.hostname, (443 if secure else 80) if port is None else port, path)
     if not secure and not found.names_loopback:
-        raise AddressRefused("http is only for this machine (localhost, 127.0.0.1): use https")
+        raise AddressRefused(
+            "http is allowed only to this machine (localhost, 127.0.0.1): use https"
+        )
     return found
 
 
@@ -99,17 +101,17 @@ def require_allowed(address: Address, target: Target, networks: Sequence[Network
     if plain.is_loopback:
         if target.names_loopback:
             return
-        raise AddressRefused(f"{target.host!r} is this machine ({address})")
+        raise AddressRefused(f"{target.host!r} resolves to this machine ({address})")
     if target.names_loopback or not target.secure:
-        raise AddressRefused(f"{target.host!r} isn't this machine, but {address}")
+        raise AddressRefused(f"{target.host!r} resolves to {address}, which isn't this machine")
     if any(plain in network or address in network for network in networks):
         return
     is_special = plain.is_multicast or any(plain in network for network in _SPECIAL)
     is_public = plain.is_global and (plain.version == 4 or plain in _GIVEN_OUT)
     if not is_public or is_special:
         raise AddressRefused(
-            f"{target.host!r} is {address}, which isn't an address of the public internet; the"
-            " setting subscription_networks allows others"
+            f"{target.host!r} is {address}, which isn't a public internet address; the setting"
+            " subscription_networks can allow it"
         )
 
 

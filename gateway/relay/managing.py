@@ -294,7 +294,7 @@ class SubscriptionService:
         maximum = self._limits.catalog_max
         if count >= maximum:
             raise AboveLimit(
-                f"{catalog!r} has {count} subscriptions; {maximum} are allowed",
+                f"{catalog!r} has {count} subscriptions; the limit is {maximum}",
                 limit="subscriptions_max",
                 maximum=maximum,
                 actual=count + 1,

@@ -30,7 +30,7 @@ SECRET_PREFIX: Final = "whsec_"
 SECRET_BYTES_MIN: Final = 24
 SECRET_BYTES_MAX: Final = 64
 SECRET_RULE: Final = (
-    f"it must be '{SECRET_PREFIX}' and the base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
+    f"it must be '{SECRET_PREFIX}' and base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
 )
 
 

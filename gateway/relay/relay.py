@@ -270,7 +270,7 @@ class Runner:
             try:
                 pause_s = self._step(account)
             except Exception:  # noqa: BLE001 - one subscription's trouble is no other's
-                _log.exception("%s can't be worked for", self.described)
+                _log.exception("%s can't be served", self.described)
             finally:
                 account.close()
             if not self._is_stopped and pause_s:
@@ -295,7 +295,7 @@ class Runner:
                 self._failed(record, error)
             except Contradiction as error:
                 said, traced = to_log(error)
-                _log.error("%s can't be worked for%s", self.described, said, exc_info=traced)
+                _log.error("%s can't be served%s", self.described, said, exc_info=traced)
                 self._failed(record, Undelivered("internal_error", error.public_detail))
             except (RevisionCompacted, RevisionNotFound) as error:
                 self._begin_anew(record, error)
@@ -405,7 +405,7 @@ class Runner:
         record = self._since(begun)
         if not record.position:
             raise error
-        _log.warning("%s begins anew with the state: %s", self.described, error)
+        _log.warning("%s starts over from the state: %s", self.described, error)
         event = self._parts.envelopes.compacted(
             record.catalog, error.code, error.detail, record.position
         )

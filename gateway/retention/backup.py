@@ -87,8 +87,8 @@ class Backup:
                 _require_whole(catalog, chain.fault_at_end())
                 if not hold.has_held():
                     raise BackupRefused(
-                        f"the history of {catalog!r} was compacted meanwhile: its pin ended, or"
-                        " somebody has deleted it; try again"
+                        f"the history of {catalog!r} was compacted during the backup: its pin"
+                        " expired or was deleted; try again"
                     )
                 copy.end()
             finally:
@@ -142,7 +142,9 @@ class Backup:
             return rebuild(self._store, head.catalog, key, head.revision)
         except (HistoryIncomplete, WrongBase, ForeignRecord) as error:
             why = str(error) or "a part of it is gone"
-            raise BackupRefused(f"the file's log gives no document {key!r}: {why}") from error
+            raise BackupRefused(
+                f"document {key!r} can't be rebuilt from the file's log: {why}"
+            ) from error
 
 
 def _require_whole(catalog: str, fault: str | None) -> None:

@@ -154,7 +154,7 @@ class CatalogCompaction:
                 return None
             if self._store.raise_floor(catalog, revision, self.pinned_us(), head.revision):
                 return revision, head.revision
-        raise StoreUnavailable("the catalog changes all the time, or others compact it")
+        raise StoreUnavailable("the catalog keeps changing, or others are compacting it")
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
         """Sweep what is left to be swept up to the floor; return the number of commits."""
@@ -201,7 +201,7 @@ class CatalogCompaction:
             if is_raised:
                 self._sweeper.step("raise_floor")
                 return
-        raise StoreUnavailable("others compact the catalog at the same time")
+        raise StoreUnavailable("others are compacting the catalog")
 
     def pinned_us(self) -> int:
         """The time by which a pin must have expired to hold nothing in the background. It is before
@@ -241,14 +241,14 @@ def advance(
                 return head.revision, revision
     finally:
         store.drop_claims([catalog], by_claim)
-    raise StoreUnavailable("the catalog changes all the time")
+    raise StoreUnavailable("the catalog keeps changing")
 
 
 def _advanced(store: Store, settler: Settler, runtime: Runtime, head: Head, by: int) -> int | None:
     """The new revision; None if others moved the head meanwhile."""
     catalog, revision = head.catalog, head.revision + by
     if revision > _REVISION_MAX:
-        raise RevisionNotFound(f"a revision is at most {_REVISION_MAX}", head.revision)
+        raise RevisionNotFound(f"a revision can be at most {_REVISION_MAX}", head.revision)
     settler.settle(catalog)
     above = store.list_commits(catalog, head.revision, _REVISION_MAX, 1, None, 1)
     if above and store.heads([catalog])[catalog].position == head.position:

@@ -81,7 +81,7 @@ class HeadRepair:
             if end.revision != revision or not follows(end.id, head.last):
                 return f"the head's tail doesn't end at {revision}"
             for commit in self._logged_otherwise(head.tail):
-                return f"the log has another commit {commit.revision} than the head's tail"
+                return f"the log's commit {commit.revision} isn't that of the head's tail"
             return None
         last = self._store.list_commits(catalog, 0, _LAST, 1, None, 1, newest_first=True)
         if not last or (last[0].revision == revision and follows(last[0].id, head.last)):
@@ -115,7 +115,7 @@ class HeadRepair:
             tail, dropped = (), (*otherwise, *tail, *dropped)
         last = tail[-1] if tail else end
         if last is None:
-            raise ForeignRecord(catalog, None, "there is no commit in its log")
+            raise ForeignRecord(catalog, None, "its log has no commits")
         floor = lost.floor
         if floor is None or floor > last.revision:
             floor = 0 if is_untouched else last.revision

@@ -91,7 +91,7 @@ class HistoryRetention:
                 bounds = self._bounds(catalog)
                 if revision is not None:
                     _refuse_revision(revision, bounds)
-        raise StoreUnavailable("the catalog's history moves on too fast to be pinned")
+        raise StoreUnavailable("the catalog's history is compacted too fast to be pinned")
 
     def renew(self, catalog: str, pin_id: str, seconds: int, by: str) -> PinRecord:
         """Let the pin end ``seconds`` from now. Raises PinNotFound, AboveLimit, and OfAnother
@@ -107,7 +107,7 @@ class HistoryRetention:
                     is_set = self._store.set_pin(catalog, pin, held)
                 if is_set:
                     return pin
-        raise StoreUnavailable("others renew the pin at the same time")
+        raise StoreUnavailable("others are renewing the pin")
 
     def unpin(self, catalog: str, pin_id: str, by: str, *, anyones: bool = False) -> None:
         """Remove a pin. Raises PinNotFound, and OfAnother unless it belongs to the principal
@@ -186,7 +186,7 @@ class HistoryRetention:
     def _refuse_long(self, seconds: int) -> None:
         if seconds > self._limits.pin_seconds_max:
             raise AboveLimit(
-                f"a pin may hold for {self._limits.pin_seconds_max} seconds, not {seconds}",
+                f"a pin can last at most {self._limits.pin_seconds_max} seconds, not {seconds}",
                 limit="pin_seconds_max",
                 maximum=self._limits.pin_seconds_max,
                 actual=seconds,
@@ -208,7 +208,7 @@ class HistoryRetention:
         ):
             if count >= maximum:
                 raise AboveLimit(
-                    f"{whose} has {count} pins in {catalog!r}; {maximum} are allowed",
+                    f"{whose} has {count} pins in {catalog!r}; the limit is {maximum}",
                     limit=limit,
                     maximum=maximum,
                     actual=count + 1,
@@ -225,4 +225,4 @@ def _refuse_revision(revision: int, bounds: Retention) -> None:
 
 
 def _of_another(pin: PinRecord, by: str) -> OfAnother:
-    return OfAnother(f"the pin {pin.id!r} is {pin.owner or 'the service'!r}'s, not {by!r}'s")
+    return OfAnother(f"pin {pin.id!r} belongs to {pin.owner or 'the service'!r}, not to {by!r}")

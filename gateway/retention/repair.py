@@ -40,7 +40,7 @@ from patching import ABSENT, Json
 from patching.values import Absent
 
 _AUTHOR = "gateway repair"
-_MESSAGE = "written anew from the log, from which it differed"
+_MESSAGE = "rewritten from the log, because it differed"
 _WOULD_BE = "would be rebuilt from the log, in place of the record that is there"
 _TRIES = 100
 # How long other writers wait for a claim.
@@ -161,7 +161,7 @@ class Repair:
                 self._store.drop_claims([catalog], by)
         finally:
             self._store.drop_claims([catalog], by)
-        return Repaired(catalog, key, "not repaired: others write the catalog all the time")
+        return Repaired(catalog, key, "not repaired: others keep writing to the catalog")
 
     def _mend_at(
         self, head: Head, written: int, key: str, followed: _Followed, *, apply: bool
@@ -193,7 +193,7 @@ class Repair:
             why = str(error) or "a part of it is gone"
             return Repaired(catalog, key, f"can't be repaired: the log gives no state: {why}")
         if found is None and self._is_right(catalog, stored, expected):
-            return Repaired(catalog, key, "is as the log has it now", mended=True)
+            return Repaired(catalog, key, "is now as in the log", mended=True)
         if not apply:
             would = f"would be {_to(right)}" if found is None else f"{_WOULD_BE}: {fault}"
             return Repaired(catalog, key, would)
@@ -329,8 +329,8 @@ def _move(head: Head, written: int, commit: CommitRecord) -> HeadMove:
 
 def _to(right: DocumentRecord | None) -> str:
     if right is None or not right.exists:
-        return "deleted, as the log has it"
-    return f"written anew, as the log has it since {right.revision}"
+        return "deleted, as in the log"
+    return f"rewritten, as in the log since revision {right.revision}"
 
 
 def _is_same(stored: DocumentRecord | None, right: DocumentRecord | None) -> bool:

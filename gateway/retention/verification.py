@@ -62,7 +62,7 @@ _PIN_RENEW_S = 60
 
 
 _LAST = 2**63 - 1
-_FROM_ONE_MOMENT = "repair it, or restore the three collections from one moment"
+_FROM_ONE_MOMENT = "repair it, or restore the three collections from the same moment"
 
 Progress = Callable[[int], None]
 _Found = Iterator[tuple[str | None, str]]
@@ -146,7 +146,7 @@ class Verification:
             self._settler.settle(catalog)
             yield from _Verifying(self._store, hold, self.tally, progress, self.second).findings()
         except ForeignRecord as error:
-            yield error.key, f"{error.detail}; what comes behind it wasn't looked at"
+            yield error.key, f"{error.detail}; what follows wasn't checked"
         except (HistoryIncomplete, WrongBase) as error:
             why = str(error) or "a part of it is gone"
             yield None, f"the log doesn't lead to what the head has: {why}; {_FROM_ONE_MOMENT}"
@@ -456,8 +456,7 @@ class _Verifying:
     def _follow(self, replays: Mapping[str, _Replay], commit: CommitRecord, tally: Tally) -> _Found:
         changes = [change for change in commit.changes if change.key in replays]
         if not changes:
-            detail = f"commit {commit.revision} has no change of the document"
-            detail += ", which is among its keys"
+            detail = f"commit {commit.revision} lists the document's key, but has no change of it"
             raise ForeignRecord(self._catalog, next(iter(replays)), detail)
         for change in changes:
             replay = replays[change.key]
@@ -498,13 +497,13 @@ class _Verifying:
             if document.exists:
                 yield key, f"the document is at {document.revision}, but the log has none"
             elif document.revision > self._head.floor and state is None:
-                yield key, f"the log knows nothing of the deletion at {document.revision}"
+                yield key, f"the log has no deletion at {document.revision}"
         if state is None:
             return
         for member in ("revision", "create_revision", "commit_id", "time_us"):
             stored, replayed = getattr(document, member), getattr(state, member)
             if stored != replayed:
-                yield key, f"{member} is {stored!r}, by the log {replayed!r}"
+                yield key, f"{member} is {stored!r}, but {replayed!r} in the log"
         if not _same(document.content, state.content):
             yield key, f"the content at {document.revision} isn't what the log gives"
         elif (fault := self._digest_fault(document, digests)) is not None:
@@ -543,7 +542,7 @@ def _recorded_wrongly(
     try:
         after = advance(before, commit, replace(change, value=ABSENT))
     except HistoryIncomplete:
-        return "the state that the patch was made to isn't in the log"
+        return "the state that the patch applies to isn't in the log"
     except WrongBase as error:
         return f"the patch doesn't fit: {error}"
     return None if _same(after.content, change.value) else "the value isn't what the patch gives"
@@ -558,7 +557,7 @@ def _otherwise(
         other = second(before, patch)
     except ValueError as error:
         return f"the second implementation refuses the patch: {error}"
-    return None if _same(other, after) else "the second implementation makes something else of it"
+    return None if _same(other, after) else "the second implementation gets another result"
 
 
 def _same(one: Json | Absent, other: Json | Absent) -> bool:

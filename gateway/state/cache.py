@@ -476,8 +476,8 @@ class Cache:
         self.forget(catalog)
         self.meters.head_went_back()
         _log.error(
-            "catalog %r went back (%s): was the database restored? What this worker remembers of"
-            " it, and hasn't written out, is dropped",
+            "catalog %r went back (%s): was the database restored? This worker drops what it"
+            " remembers of it and hasn't written out",
             catalog,
             how,
             extra={"catalog": catalog},

@@ -74,7 +74,7 @@ class Janitor:
         try:
             there = self._store.last_written(asked) if asked else {}
         except StoreUnreachable as error:  # perhaps because of one catalog: each is tried alone
-            _log.info("tails are looked at one by one: %s", error)
+            _log.info("tails are checked one by one: %s", error)
         ended: dict[str, tuple[int, int]] = {}
         in_a_row = 0  # catalogs for which the database couldn't be reached
         for head in left:
@@ -87,7 +87,7 @@ class Janitor:
                 if in_a_row == _UNREACHABLE_MAX:  # the whole database is away
                     raise
                 about = {"catalog": head.catalog}
-                _log.warning("the tail of %r is left: %s", head.catalog, error, extra=about)
+                _log.warning("the tail of %r has to wait: %s", head.catalog, error, extra=about)
         try:
             self._store.end_tails(ended)
         except WriteRejected as error:  # the other tails are emptied

@@ -119,7 +119,7 @@ def _require_base(document: DocumentRecord, commit: CommitRecord, change: Change
         is_base = document.create_revision == change.create_revision
     if not (is_base and document.exists):
         kind = "document" if document.exists else "tombstone"
-        found = f"the {kind} of {document.revision} (commit {document.commit_id})"
+        found = f"the {kind} at revision {document.revision} (commit {document.commit_id})"
         raise WrongBase(change.key, commit, found)
 
 
@@ -309,7 +309,7 @@ def _advance_each(
                 except WrongBase as error:
                     wrong[key] = error
                 except HistoryIncomplete:
-                    wrong[key] = WrongBase(key, commit, "nothing, which is what is there")
+                    wrong[key] = WrongBase(key, commit, "nothing, but there is no document")
     return wrong
 
 
@@ -406,7 +406,7 @@ def bare_after(
                     if document is None:
                         raise HistoryIncomplete
                     if change.base_revision not in (0, document.revision):
-                        found = f"the document of {document.revision}"
+                        found = f"the document at revision {document.revision}"
                         raise WrongBase(key, commit, found)
                     attributes = document.attributes
                 acl = (attributes or {}).get("acl")

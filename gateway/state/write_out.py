@@ -688,5 +688,5 @@ class WriteOut:
             try:
                 self._written(catalog)
             except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
-                _log.exception("what waits for the tail of %r isn't told", catalog)
+                _log.exception("what waits for the tail of %r can't be notified", catalog)
         self._meters.written_out(took)

@@ -175,7 +175,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
     refused("Name", "taken", "There is a subscription of this name already.")
     browser.labelled("Name").clear()
     browser.labelled("Name").send_keys("free")
-    refused("Deliver to", "https://10.0.0.1/in", "isn't an address of the public internet")
+    refused("Deliver to", "https://10.0.0.1/in", "isn't a public internet address")
     assert violations(browser) == []
     screenshot(browser, "subscription-refused-light")
     browser.prefer(color_scheme="dark")
@@ -202,7 +202,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
         writer.subscribe(f"more-{number}", "https://search.example.com/in")
     browser.press("New subscription")
     browser.labelled("Deliver to").send_keys("https://search.example.com/in")
-    refused("Name", "one-more", "has 20 subscriptions; 20 are allowed")
+    refused("Name", "one-more", "has 20 subscriptions; the limit is 20")
 
 
 def test_a_change_overwrites_nothing_that_was_not_seen(browser: Browser, writer: Writer) -> None:

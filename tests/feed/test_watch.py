@@ -259,7 +259,7 @@ class TestHoles:
         with pytest.raises(ForeignRecord):  # and who comes later
             revisions(world.watch(after=0, of="a"), 20.0)
         assert world.store.read < 200
-        told = [each for each in caplog.records if "has a hole" in each.message]
+        told = [each for each in caplog.records if "has a gap" in each.message]
         assert len(told) == 1
         world.commit("k", of="b")
         assert revisions(other) == [1]

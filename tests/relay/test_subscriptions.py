@@ -254,7 +254,7 @@ class TestFailures:
         assert shown["last_error"]["code"] == "internal_error"
         assert shown["last_error"]["detail"] == ForeignRecord.public_detail
         assert shown["next_try"] > shown["last_error"]["time"]
-        said = "subscription 's' of catalog 'shop' can't be worked for: catalog 'shop': the log"
+        said = "subscription 's' of catalog 'shop' can't be served: catalog 'shop': the log"
         assert f"{said} has no commit 2;" in caplog.text
         first.store._commits["shop"][2] = lost
         receiver.wait_for_commits(3)

@@ -109,7 +109,7 @@ def test_what_differs_is_written_anew(store: MemoryStore, how: str) -> None:
     assert applied(remembering.write("c", "k", add("/m", 1)).outcome).documents["k"]
     wait_until_written(remembering)
     assert content_of(gateway_on(store)) == {**right, "m": 1}
-    assert set(repair(store, apply=True)) <= {"is as the log has it now"}
+    assert set(repair(store, apply=True)) <= {"is now as in the log"}
     commits = store._commits["c"]
     assert [each.author for each in commits.values()].count("gateway repair") == 1
 
@@ -125,7 +125,7 @@ def test_a_document_is_missing_whose_last_commits_still_stand_in_the_head() -> N
     (head,) = store.tails(["c"]).values()
     assert [each.revision for each in head.tail or ()] == [2]
     del store._documents["c", "k"]
-    assert repair(store, apply=True) == ["was written anew, as the log has it since 2, by commit 3"]
+    assert repair(store, apply=True) == ["was rewritten, as in the log since 2, by commit 3"]
     assert content_of(gateway_on(store)) == RIGHT
 
 
@@ -400,7 +400,7 @@ def test_a_record_that_others_have_mended_meanwhile_is_left(
         theirs = Meanwhile(store.mending(), lambda: None)
         ours = Meanwhile(store.mending(), lambda: repair_with(store, theirs))
         (done,) = repair_with(store, ours)
-        assert (done.detail, done.mended) == ("is as the log has it now", True)
+        assert (done.detail, done.mended) == ("is now as in the log", True)
         assert (theirs.put, ours.put) == ([True], [])
         assert findings(store, "c") == []
         # The very record, too, is asked for.

@@ -252,7 +252,7 @@ def test_a_second_implementation_sees_every_patch_and_what_it_makes_of_them(
     def refusing(content: Json | Absent, patch: Json) -> Json | Absent:  # noqa: ARG001
         raise ValueError("no such thing")
 
-    assert any("makes something else of it" in each for each in findings(store, "c", other))
+    assert any("gets another result" in each for each in findings(store, "c", other))
     found = findings(store, "c", refusing)
     assert any("refuses the patch: no such thing" in each for each in found)
 
@@ -409,7 +409,7 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
     ),
     "changes of another key": (
         *("commits", {"keys": "a", "revision": 12}, {"$set": {"changes": "[]"}}),
-        "commit 12 has no change of the document",
+        "commit 12 lists the document's key, but has no change of it",
     ),
     "a commit without an id": (
         *("commits", {"revision": 2}, {"$unset": {"id": 1}}),
@@ -433,7 +433,7 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
     ),
     "a document under the name of another one": (
         *("documents", {"key": "d"}, {"$set": {"key": "a"}}),
-        "document 'd' can't be read: its name isn't that of its key 'a'",
+        "document 'd' can't be read: its _id isn't that of its key 'a'",
     ),
     "a digest of another content": (
         *("documents", {"key": "a"}, {"$set": {"state.digest": "0" * 64}}),
@@ -458,7 +458,7 @@ def test_a_commit_above_the_head_is_found_though_it_changes_nothing(store: Memor
     """The collections were restored from two moments: the next commit would be taken for it."""
     store.write_commits([commit(13, changes=())])
     above = "the log has commit 13, but the head is at 12"
-    where = "repair it, or restore the three collections from one moment"
+    where = "repair it, or restore the three collections from the same moment"
     assert findings(store, "c") == [f"None: {above}; {where}"]
 
 

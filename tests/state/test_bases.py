@@ -251,7 +251,7 @@ def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(
     with caplog.at_level(logging.ERROR, logger="gateway"):
         assert content_of(ours) == expected
     assert meters.refused == 1
-    assert "the change of 'k' at 5 wasn't made from the document of 4" in caplog.text
+    assert "the change of 'k' at 5 wasn't made from the document at revision 4" in caplog.text
     decided = applied(
         gateway_that_never_writes_out(spoilt, meters).write("c", "k", add("/6", 1)).outcome
     )

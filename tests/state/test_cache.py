@@ -248,7 +248,7 @@ def test_what_a_commit_wasnt_made_from_is_forgotten_and_told(
     assert cache.view("c", ["k", "other"]) is None
     assert cache.readings().bytes == 0
     assert (meters.refused, meters.went_back) == (1, 0)
-    assert "the change of 'k' at 2 wasn't made from the document of 1" in caplog.text
+    assert "the change of 'k' at 2 wasn't made from the document at revision 1" in caplog.text
 
 
 def test_what_compaction_has_left_too_little_of_is_forgotten() -> None:
