@@ -183,6 +183,6 @@ def tracing(gateway_version: str) -> Tracing | None:
     try:
         found: Tracing = spans.SpanRecorder(spans.exporting_provider(gateway_version))
     except (ValueError, ImportError) as error:
-        _log.warning("there are no traces: %s", error)
+        _log.warning("traces are off: %s", error)
         return None
     return found

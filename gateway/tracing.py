@@ -54,7 +54,7 @@ def exporting_provider(version: str) -> TracerProvider:
 
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     else:
-        raise ValueError(f"OTEL_TRACES_EXPORTER is {exporter!r}; there are otlp, console, none")
+        raise ValueError(f"OTEL_TRACES_EXPORTER is {exporter!r}; it must be otlp, console or none")
     return provider
 
 

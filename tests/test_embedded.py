@@ -167,7 +167,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "socket").symlink_to(elsewhere)
-    with pytest.raises(MongodFailed, match="isn't a folder of this user's"):
+    with pytest.raises(MongodFailed, match="isn't a folder that belongs to this user"):
         EmbeddedMongod(tmp_path / "data").start()
 
 

@@ -149,7 +149,7 @@ def test_nobodys_value_becomes_a_header(status: str, headers: list[tuple[str, st
     connection = Connection(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     request = next(Parser(Config(), connection, ("10.0.0.1", 7), Open()))
     done = Exchange(request, connection, is_last=False)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no HTTP"):
+    with pytest.raises(ValueError, match="aren't valid HTTP"):
         done.run(application(status, headers, [b"hello"]), {})
     assert connection == []
     assert not done.has_begun

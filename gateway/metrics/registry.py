@@ -164,7 +164,7 @@ class _LackingRoom:
     def log(self, error: OSError) -> None:
         if not self._is_logged:
             self._is_logged = True
-            _log.warning("metrics lack values, for which there is no room: %s", error)
+            _log.warning("metrics are incomplete, because there is no room for more: %s", error)
 
 
 _lacking_room = _LackingRoom()

@@ -60,7 +60,7 @@ def _failed(*, certain: bool) -> bytes:
 
 
 def _without_memory(*, certain: bool) -> bytes:
-    detail = "the process has no memory left for what the request takes"
+    detail = "this worker has no memory left for the request"
     if certain:
         status = HTTPStatus.TOO_MANY_REQUESTS
         return problem_bytes(status, "overloaded", detail, retryable=True, retry_after_s=1)

@@ -77,7 +77,7 @@ class CertificateFiles:
             self._is_said = True
             _log.error("%s; the previous certificate stays in use", error)
             return None
-        _log.warning("the files of TLS have changed: new connections use %s", certificate)
+        _log.warning("the TLS files have changed: new connections use %s", certificate)
         return made
 
     def _files(self) -> Sequence[Path]:

@@ -74,7 +74,9 @@ class BodiesUnderWay:
                 whole_s = limits.body_whole_timeout_s
                 late = f"the body wasn't complete after {whole_s:g} s (body_whole_timeout_s)"
             else:
-                late = f"no byte of the body came for {limits.body_timeout_s:g} s (body_timeout_s)"
+                late = (
+                    f"no byte of the body arrived for {limits.body_timeout_s:g} s (body_timeout_s)"
+                )
             raise RequestTimeout(late) from error
         finally:
             source.sock = connection
@@ -107,8 +109,8 @@ class BodiesUnderWay:
             shares = self._shares
             if shares.held + added > shares.maximum:
                 raise TooManyRequests(
-                    f"the bodies being received take {shares.maximum} bytes"
-                    " (bodies_bytes_max) already"
+                    f"the bodies being received already take all {shares.maximum} bytes"
+                    " (bodies_bytes_max)"
                 )
             if holder is not None and not shares.has_room_for(holder, added):
                 raise TooManyRequests(

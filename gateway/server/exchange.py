@@ -190,7 +190,7 @@ class Exchange:
         lines = [f"{name}: {value}\r\n" for name, value in self._headers]
         said = f"{self._status}\r\n{''.join(lines)}"
         if said.count("\n") != len(lines) + 1 or not _is_head(said):
-            raise ValueError("the application's status or headers are no HTTP")
+            raise ValueError("the application's status or headers aren't valid HTTP")
         status, _, fields = said.partition("\r\n")
         version = "1.1" if self._request.version >= (1, 1) else "1.0"
         kept = "close" if self.is_last else "keep-alive"

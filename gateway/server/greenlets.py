@@ -302,7 +302,7 @@ class _Server(StreamServer):
         now = time.monotonic()
         if now >= self._log_at:
             self._log_at = now + _LOGGED_EVERY_S
-            self._worker.log.warning("idle connections end: no other can be had: %s", error)
+            self._worker.log.warning("idle connections are closed to make room: %s", error)
 
 
 class _Visit:
@@ -435,7 +435,7 @@ class _BoundedTlsSocket(BoundedSending, gevent.ssl.SSLSocket):
 
 
 def _surplus_answer(connections_max: int) -> bytes:
-    detail = f"this process has {connections_max} connections (connections_max) already"
+    detail = f"this worker has {connections_max} connections, the maximum (connections_max)"
     return problem_bytes(
         HTTPStatus.TOO_MANY_REQUESTS, "overloaded", detail, retryable=True, retry_after_s=2
     )

@@ -149,7 +149,7 @@ def _metrics_directory() -> Iterator[Path]:
         try:
             directory = stack.enter_context(shared.shared_directory())
         except OSError as error:
-            detail = f"no folder for temporary files (/dev/shm, TMPDIR) can be written: {error}"
+            detail = f"can't write to any folder for temporary files (/dev/shm, TMPDIR): {error}"
             raise ServerError(detail) from error
         yield directory
 

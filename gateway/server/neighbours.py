@@ -212,7 +212,7 @@ class Answering(_Channel):
         except BrokenPipeError:
             pass
         except Exception:  # noqa: BLE001 - the worker that asked has to learn of it
-            _log.exception("a question of worker %d can't be answered", self._worker)
+            _log.exception("a message from worker %d can't be answered", self._worker)
             self._end()
 
 

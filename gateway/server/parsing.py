@@ -112,7 +112,7 @@ class HostUnclear(ParseException):
     wants both refused, because intermediaries route by the host."""
 
     def __str__(self) -> str:
-        return "a request of HTTP/1.1 has a Host header, and none has two"
+        return "an HTTP/1.1 request needs a Host header, and no request may have two"
 
 
 # Fields with a single value of any form: two values, joined, would look like another single one. In
@@ -130,7 +130,7 @@ class FieldTwice(ParseException):
         self._name = name
 
     def __str__(self) -> str:
-        return f"{self._name.title()} is there twice"
+        return f"{self._name.title()} is given twice"
 
 
 class HeadRequest(Request):

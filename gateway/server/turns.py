@@ -138,7 +138,9 @@ def _check_private(file: int, path: Path) -> None:
     found = os.fstat(file)
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         os.close(file)
-        raise PermissionError(f"{path} must be this user's, and nobody else's to read: remove it")
+        raise PermissionError(
+            f"{path} must belong to this user, and nobody else may read it: remove it"
+        )
 
 
 def _secret(file: int) -> bytes:

@@ -431,9 +431,9 @@ def _refuse_unconnectable(socket_path: Path) -> None:
     if not _connectable(socket_path):
         size = len(os.fsencode(socket_path))
         raise MongodFailed(
-            f"{socket_path} can't be a socket's path: it has {size} bytes of at most"
-            f" {_SOCKET_PATH_BYTES_MAX}, and may have no capital letters; choose another data"
-            " directory, or another TMPDIR"
+            f"{socket_path} can't be a socket's path: it may have at most {_SOCKET_PATH_BYTES_MAX}"
+            f" bytes (it has {size}) and no capital letters; choose another data directory, or"
+            " another TMPDIR"
         )
 
 
@@ -442,7 +442,7 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise PermissionError(f"{folder} isn't a folder of this user's")
+        raise PermissionError(f"{folder} isn't a folder that belongs to this user")
     if stat.S_IMODE(found.st_mode) != 0o700:
         folder.chmod(0o700)
 

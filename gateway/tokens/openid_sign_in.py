@@ -70,7 +70,7 @@ class OpenIdSignIn:
         self._known: tuple[float, OpenIdProvider] | None = None
         # When the discovery document was asked for, and why that failed.
         self._tried_s = -PAUSE_S
-        self._failure = "it is being asked"
+        self._failure = "it hasn't answered yet"
         self._discovering = threading.Lock()
         self._waiting = threading.BoundedSemaphore(AT_ONCE_MAX)
         # When the issuer last gave no answer to an exchange.
@@ -186,7 +186,7 @@ class OpenIdSignIn:
         if self._monotonic() - self._silent_s < PAUSE_S:
             raise KeysUnavailable("the issuer doesn't answer; try again in some seconds")
         if not self._asking.acquire(blocking=False):
-            raise KeysUnavailable("too many sign in at once")
+            raise KeysUnavailable("too many people are signing in; try again in some seconds")
         try:
             return body_of(url, _TIMEOUT_S, form, headers)
         except Declined:
@@ -215,7 +215,7 @@ class OpenIdSignIn:
         try:
             return self._web_url(url if isinstance(url, str) else "")
         except ValueError:
-            raise ValueError(f"{name} has to be an https URL, or one of this machine") from None
+            raise ValueError(f"{name} must be an https URL, or one of this machine") from None
 
 
 def _basic(name: str, secret: str) -> str:

@@ -37,10 +37,10 @@ def fetched_keys(url: str, seconds: float) -> Mapping[str, jwt.PyJWK]:
     """
     keys = _decode(body_of(url, seconds)).get("keys")
     if not isinstance(keys, list) or len(keys) > KEYS_MAX:
-        raise ValueError(f"a key set has a list of at most {KEYS_MAX} keys")
+        raise ValueError(f"a key set must have a list of at most {KEYS_MAX} keys")
     found = [key for each in keys if (key := _signing_key(each)) is not None]
     if not found:
-        raise ValueError("the key set has no key for signatures with an id")
+        raise ValueError("the key set has no signature key with an id (kid)")
     return {key.key_id: key for key in found if key.key_id}
 
 
@@ -113,7 +113,7 @@ class WebTokens:
             key = self._keys.key(_key_id(token))
             claims = self._verified(token, key)
         except _REFUSALS as error:
-            reason = _REASONS.get(type(error), "the token can't be understood")
+            reason = _REASONS.get(type(error), "the token can't be decoded or verified")
             # Without the library's error as its cause: that may quote the token.
             raise Unauthenticated(reason, presented=True) from None
         trust = self._trust

@@ -303,7 +303,7 @@ def test_others_do_not_ask_while_one_does(issuer: _Issuer) -> None:
 
     vars(issuer.signing_in)["_discovering"] = Taken()
     for held in range(AT_ONCE_MAX + 1):
-        with pytest.raises(KeysUnavailable, match="it is being asked"):
+        with pytest.raises(KeysUnavailable, match="it hasn't answered yet"):
             issuer.signing_in.offer()
         assert len(waited) == min(held + 1, AT_ONCE_MAX)
         issuer.signing_in._waiting.acquire(blocking=False)

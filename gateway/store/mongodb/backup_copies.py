@@ -101,17 +101,17 @@ def _under(catalog: str, commit: RawBSONDocument) -> bytes:
 
 def _head(begin: RawBSONDocument | None) -> Head:
     if begin is None or begin.get("kind") != _KIND:
-        raise BackupRefused("this is no backup of a catalog")
+        raise BackupRefused("the file isn't a backup of a catalog")
     if begin["format"] != records.FORMAT:
         raise BackupRefused(
-            f"it has format {begin['format']} of the database, and this gateway {records.FORMAT}"
+            f"the file has database format {begin['format']}, but this gateway has {records.FORMAT}"
         )
     return Head(**{name: begin["head"][name] for name in _HEAD}, written=begin["head"]["revision"])
 
 
 def _elsewhere(catalog: str) -> BackupRefused:
     return BackupRefused(
-        f"another restore of {catalog!r} goes on; if that was killed, try again in a minute"
+        f"another restore of {catalog!r} is under way; if it was killed, try again in a minute"
     )
 
 
@@ -171,7 +171,7 @@ class MongoCopies(StorePart):
         if restored:
             return _elsewhere(catalog)
         return BackupRefused(
-            f"there is a catalog {catalog!r}, or was one, whose history is kept: restore it under"
+            f"catalog {catalog!r} exists, or was deleted and its history is kept: restore it under"
             " another name (--as), or into another database (--database)"
         )
 

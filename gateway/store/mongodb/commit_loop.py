@@ -275,7 +275,9 @@ class LoopPart(StorePart):
             # If a document is inserted twice at the same time, the second insert becomes an update.
             left = [left[index] for index in self._on.bulk(self._on.documents.bulk_write, left)]
         if left:
-            raise StoreUnreachable("documents are made and deleted while they are written")
+            raise StoreUnreachable(
+                "others keep creating and deleting the documents that are written out"
+            )
 
     def write_commits(self, commits: Sequence[CommitRecord]) -> None:
         left = [records.commit_record(commit) for commit in commits]

@@ -62,7 +62,7 @@ _OF_NAMES: Final = ("_id", "")
 # The code of an upsert whose filter can't make a record: it changes an existing one, or nothing.
 _MAKES_NONE: Final = 54
 _DISK_FULL: Final = 14031
-_TOO_LARGE: Final = "it is larger than a record of MongoDB may be"
+_TOO_LARGE: Final = "it is larger than MongoDB allows for a record"
 _TOO_LARGE_CODES: Final = (10334, 17419, 17420)
 _INVALID: Final = 121
 _OF_VIEW: Final = 166
@@ -340,9 +340,9 @@ class Connection:
             try:
                 self._use(self._open_client())
             except PyMongoError as error:  # its name can't be resolved now
-                _log.warning("MongoDB can't be connected to anew: %s", error)
+                _log.warning("can't reconnect to MongoDB: %s", error)
                 return
-        _log.warning("connections to MongoDB can't be used any more: all are made anew")
+        _log.warning("connections to MongoDB can't be used any more: all are replaced")
         with pymongo.timeout(_CLOSING_S):
             client.close()
 
@@ -462,9 +462,9 @@ def _index_of(failure: Mapping[str, Any]) -> str:
 def _reason(failure: Mapping[str, Any]) -> str:
     if failure.get("code") == _DUPLICATE_KEY:
         index = _index_of(failure)
-        return f"a unique index on {index} refuses it, which is not the gateway's: drop that index"
+        return f"a unique index on {index} refuses it; it isn't the gateway's: drop that index"
     if failure.get("code") == _INVALID:
-        return "a validator refuses it, which is not the gateway's: see `gateway doctor`"
+        return "a validator refuses it; it isn't the gateway's: see `gateway doctor`"
     if failure.get("code") == _DISK_FULL:
         return "the disk of MongoDB is full"
     if failure.get("code") in _TOO_LARGE_CODES:

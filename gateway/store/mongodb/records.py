@@ -330,7 +330,7 @@ def _logged_commit(record: Mapping[str, Any]) -> CommitRecord:
     looked up, isn't that of its catalog and revision."""
     commit = commit_of(record["catalog"], record)
     if record["_id"] != commit_id(commit.catalog, commit.revision):
-        raise ValueError(f"its name isn't that of {commit.revision} of {commit.catalog!r}")
+        raise ValueError(f"its _id isn't that of commit {commit.revision} of {commit.catalog!r}")
     return commit
 
 
@@ -570,7 +570,7 @@ def _require_right(record: Mapping[str, Any], document: DocumentRecord) -> None:
     """Raises ValueError if somebody has replaced a number, or if the ``_id`` is that of another
     key: a page is read in the order of ``_id``, and the next one begins after the last key."""
     if record["_id"] != document_id(record["catalog"], document.key):
-        raise ValueError(f"its name isn't that of its key {document.key!r}")
+        raise ValueError(f"its _id isn't that of its key {document.key!r}")
     for name in _NUMBERS:
         if type(value := getattr(document, name)) is not int:
             raise ValueError(f"its {name} is {value!r}")
@@ -636,7 +636,7 @@ def _digested_of(record: Mapping[str, Any]) -> Digested:
 
 def _whole(number: Any) -> int:
     if type(number) is not int:
-        raise ValueError(f"{number!r} is no whole number")
+        raise ValueError(f"{number!r} isn't a whole number")
     return number
 
 
@@ -684,7 +684,7 @@ def verdict_from(record: Mapping[str, Any]) -> Verdict:
         verdict = verdict_of(record["catalog"], record)
         asked = verdict.idempotency
         if record["_id"] != reply_id(verdict.catalog, asked.principal, asked.key):
-            raise ValueError(f"its name isn't that of key {asked.key!r} of {asked.principal!r}")
+            raise ValueError(f"its _id isn't that of key {asked.key!r} of {asked.principal!r}")
         return verdict
     except _FOREIGN as error:
         raise _unreadable(record, _as_verdict, error) from error

@@ -160,7 +160,7 @@ def _from(record: Record) -> SubscriptionRecord:
     """The subscription in a record. Raises LookupError, TypeError and ValueError."""
     found = msgspec.convert(record, SubscriptionRecord)
     if record["_id"] != _id(found.catalog, found.name):
-        raise ValueError(f"its name isn't that of {found.name!r} of {found.catalog!r}")
+        raise ValueError(f"its _id isn't that of {found.name!r} of {found.catalog!r}")
     if not _is_position(found.position):
         raise ValueError(f"its position is {found.position!r}")
     msgspec.json.encode(found)  # raises ValueError for a text that isn't UTF-8

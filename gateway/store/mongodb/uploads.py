@@ -106,7 +106,7 @@ class MongoUploads(StorePart):
     def put_part(self, upload: UploadRecord, number: int, content: bytes) -> UploadPart:
         """Raises ValueError if the content is too large for one record."""
         if len(content) > PART_BYTES_MAX:
-            raise ValueError(f"a part holds at most {PART_BYTES_MAX} bytes")
+            raise ValueError(f"a part can hold at most {PART_BYTES_MAX} bytes")
         part = UploadPart(number, len(content), hashlib.sha256(content).hexdigest())
         record = {
             "_id": _part_id(upload, number),
@@ -179,5 +179,5 @@ def _upload_from(record: Record) -> UploadRecord:
     is_open = record.get("open", True)
     upload = msgspec.convert({**record, "terms": terms, "is_open": is_open}, UploadRecord)
     if record["_id"] != _upload_id(upload.catalog, upload.id):
-        raise ValueError(f"its name isn't that of {upload.id!r} of {upload.catalog!r}")
+        raise ValueError(f"its _id isn't that of {upload.id!r} of {upload.catalog!r}")
     return upload
