@@ -116,7 +116,7 @@ class PatchRun:
         self.bytes_bound += operation.growth_bytes
         if self.root is ABSENT and not (isinstance(operation, Add) and not operation.tokens):
             raise DocumentAbsent(
-                "there is no document; only 'add' at \"\" makes one",
+                "there is no document; only 'add' at \"\" creates one",
                 operation=self.position,
                 pointer=operation.path,
             )

@@ -104,7 +104,7 @@ class Lowering:
         if place.keys and not isinstance(place.value, list):
             at = join_pointer(place.tokens)
             return PatchConflict(
-                f"'{at[-200:]}' should be an array with keys, but is {described(place.value)}"
+                f"'{at[-200:]}' must be a keyed array, not {described(place.value)}"
             )
         return self.application.missing(place.tokens + address[place.known :], path)
 
@@ -203,7 +203,7 @@ class Lowering:
         """Refuses an operation that has changed a key by which `address` names an item: sent again,
         it would write another item."""
         if self.locate(address).known < len(address):
-            raise PatchConflict("the value would change a key member that the address names")
+            raise PatchConflict("this would change the key by which the path finds its item")
 
     def require_distinct(self, address: Tokens) -> None:
         """Refuses a write at `address` that has given two items one key."""
@@ -307,7 +307,7 @@ def _add_to_set(lowering: Lowering, add: AddToSet) -> None:
     if lowering.lacks(place, add.tokens):
         _create_missing(lowering, place, add, [add.value])
         return
-    items = _array(place.value)
+    items = _array(place.value, "add_to_set")
     lowering.locator.charge(_comparing(items, add.value, add.growth_bytes))
     if not any(equal(item, add.value) for item in items):
         lowering.insert((*place.tokens, str(len(items))), add.value, add.path, add)
@@ -315,7 +315,7 @@ def _add_to_set(lowering: Lowering, add: AddToSet) -> None:
 
 def _pull(lowering: Lowering, pull: Pull) -> None:
     place = lowering.existing(pull.tokens, pull.path)
-    items = _array(place.value)
+    items = _array(place.value, "pull")
     lowering.locator.charge(_comparing(items, pull.value, pull.size_bytes))
     kept = [item for item in items if not equal(item, pull.value)]
     count = len(items) - len(kept)
@@ -339,7 +339,7 @@ def _increment(lowering: Lowering, increment: Increment) -> None:
         lowering.create(place, increment.tokens, _summed(0, increment.value), increment.path)
         return
     if not is_number(place.value):
-        raise PatchConflict(f"only a number can be incremented, this is {described(place.value)}")
+        raise PatchConflict(f"only a number can be incremented, not {described(place.value)}")
     lowering.replace(place, _summed(place.value, increment.value), increment.path)
 
 
@@ -379,7 +379,7 @@ def _watermark(lowering: Lowering, mark: Watermark) -> None:
         return
     number: Any = place.value
     if not is_number(number):
-        raise PatchConflict(f"'{mark.op}' needs a number, this is {described(place.value)}")
+        raise PatchConflict(f"'{mark.op}' needs a number, not {described(place.value)}")
     if mark.value > number if mark.op == "max" else mark.value < number:
         lowering.replace(place, mark.value, mark.path)
 
@@ -389,14 +389,14 @@ def _append_text(lowering: Lowering, append: AppendText) -> None:
     missing = lowering.lacks(place, append.tokens)
     text = "" if missing else place.value
     if not isinstance(text, str):
-        raise PatchConflict(f"only a text can be appended to; this is {described(text)}")
+        raise PatchConflict(f"'append_text' needs a string, not {described(text)}")
     lowering.locator.charge((len(text) + len(append.value)) // _CHARACTERS_PER_ITEM)
     if append.once and append.value in text and not missing:
         return
     whole = text + append.value
     if append.max_length is not None and len(whole) > append.max_length:
         raise PatchConflict(
-            f"the text would have {len(whole)} characters, 'max_length' is {append.max_length}"
+            f"the text would have {len(whole)} characters, but 'max_length' is {append.max_length}"
         )
     if missing:
         _create_missing(lowering, place, append, whole)
@@ -418,7 +418,7 @@ def _stamp(lowering: Lowering, stamp: StampCommit) -> None:
     if not lowering.stamps:
         return
     if lowering.commit is None:
-        raise PatchConflict("only a commit can stamp, and this patch is not part of one")
+        raise PatchConflict("'stamp' works only in a commit, and this patch isn't part of one")
     _put(lowering, stamp, lowering.commit.of(stamp.value))
 
 
@@ -435,9 +435,9 @@ def _summed(number: Any, value: int | float) -> int | float:
     return total
 
 
-def _array(value: Document) -> list[Json]:
+def _array(value: Document, op: str) -> list[Json]:
     if not isinstance(value, list):
-        raise PatchConflict(f"a set operation needs an array, this is {described(value)}")
+        raise PatchConflict(f"'{op}' needs an array, not {described(value)}")
     return value
 
 
@@ -489,7 +489,9 @@ def _rekey(lowering: Lowering, tokens: Tokens, keys: ArrayKeys, token: str, said
             node = node[path[known]]
             known += 1
         if not isinstance(node, dict):
-            raise PatchConflict(f"an item of a keyed array is an object, not {described(node)}")
+            raise PatchConflict(
+                f"an item of a keyed array must be an object, not {described(node)}"
+            )
         value: Json = part
         for name in reversed(path[known + 1 :]):
             value = {name: value}
@@ -592,7 +594,7 @@ def step(lowering: Lowering, operation: ExtendedOperation) -> None:
     try:
         if lowering.root is ABSENT and not _can_do_without(operation):
             raise DocumentAbsent(
-                "there is no document; 'add' or 'set' at \"\" makes one, and so does create_parents"
+                "there is no document; create it with 'add' or 'set' at \"\", or by create_parents"
             )
         LOWER[type(operation)](lowering, operation)
         if lowering.keyed and len(lowering.effective) > before:

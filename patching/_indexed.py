@@ -191,14 +191,14 @@ def require_tested_members(operations: Iterable[_Addressed], lists: Lists) -> No
 
 def _refusal(tokens: Tokens, at: int, rule: ListRule, path: str, position: int) -> IndexNeedsTest:
     item = join_pointer(tokens[: at + 1])
-    tests = [item]
+    tests, other = [item], "use 'add_to_set' and 'pull' in an extended patch"
     if isinstance(rule, ArrayKeys):
         tests = [item + join_pointer(each) for each in rule.paths]
+        other = "address the item by its key in an extended patch"
     return IndexNeedsTest(
-        f"'{join_pointer(tokens[:at])}' is a list whose items have keys: by the time of a retry"
-        f" another item may be at {tokens[at]}. First test which item it is"
-        f" ({', '.join(tests)}), send a version token, or address it by its key in an extended"
-        " patch",
+        f"'{join_pointer(tokens[:at])}' is a declared list: when the patch is applied, another item"
+        f" may be at index {tokens[at]}. First test which item is there"
+        f" ({', '.join(tests)}), send a version token, or {other}",
         operation=position,
         pointer=path,
         tests=tests,

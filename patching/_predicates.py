@@ -97,7 +97,7 @@ def parse_predicate(members: dict[str, Any], position: int, nesting: Nesting) ->
         fault = PREDICATES[op](value)
         if fault:
             raise InvalidPatch(
-                f"the member 'value' of '{op}' must be {fault}; not {shown(as_json(value))}",
+                f"the member 'value' of '{op}' must be {fault}, not {shown(as_json(value))}",
                 operation=position,
                 pointer=whole,
                 member="value",
@@ -113,16 +113,18 @@ def _parse_nested(
 
     apply = members.get("apply")
     if not isinstance(apply, list) or not apply:
-        said = f"not {shown(as_json(apply))}" if "apply" in members else "it is missing"
-        raise refused(f"the member 'apply' must be an array of predicates; {said}")
+        if "apply" not in members:
+            raise refused("the member 'apply' is missing")
+        said = "an empty one" if apply == [] else shown(as_json(apply))
+        raise refused(f"the member 'apply' must be an array of predicates, not {said}")
     if nesting.levels >= _LEVELS_MAX:
-        raise refused(f"predicates are nested over {_LEVELS_MAX} levels deep")
+        raise refused(f"predicates are nested more than {_LEVELS_MAX} levels deep")
     around = nesting.path, nesting.tokens, nesting.levels
     nesting.path, nesting.tokens, nesting.levels = path, tokens, nesting.levels + 1
     inner = []
     for each in apply:
         if not isinstance(each, dict):
-            raise refused(f"a predicate is an object, not {shown(as_json(each))}")
+            raise refused(f"a predicate must be an object, not {shown(as_json(each))}")
         nesting.count()
         op = each.get("op")
         if not isinstance(op, str) or op not in PREDICATES:

@@ -163,7 +163,7 @@ class LimitExceeded(PatchError):
         pointer: str | None = None,
     ) -> None:
         super().__init__(
-            f"{limit} is {maximum}, this needs {actual}", operation=operation, pointer=pointer
+            f"{limit} is {maximum}, but this needs {actual}", operation=operation, pointer=pointer
         )
         self.limit = limit
         self.maximum = maximum

@@ -198,7 +198,7 @@ class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
                 detail = "" if own == declared else contradiction(declared, own)
                 if detail:
                     raise InvalidPatch(
-                        f"'array_primary_keys' and the catalog's lists: {detail}",
+                        f"'array_primary_keys' contradicts the catalog's lists: {detail}",
                         pointer=join_pointer(own[0]),
                         member="array_primary_keys",
                     )
@@ -231,11 +231,11 @@ def parse_extended(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Extende
     address and the value for it contradict each other. LimitExceeded as `parse`; predicates in
     `apply` count as operations."""
     if not isinstance(value, dict):
-        raise InvalidPatch(f"an extended patch is an object, not {shown(as_json(value))}")
+        raise InvalidPatch(f"an extended patch must be an object, not {shown(as_json(value))}")
     for member in value:
         if member not in _MEMBERS:
             raise InvalidPatch(
-                f"there is no member {shown(member)}; known are {', '.join(_MEMBERS)}",
+                f"unknown member {shown(member)}; known members: {', '.join(_MEMBERS)}",
                 member=member,
             )
     if "patch" not in value:
@@ -294,7 +294,7 @@ def _is_extension(operation: object) -> bool:
 def _parsed(value: object, keyed: Lists, limits: Limits, *, tests_only: bool) -> ExtendedPatch:
     if not isinstance(value, list):
         raise InvalidPatch(
-            f"a patch is an array of operations, not {shown(as_json(value))}",
+            f"a patch must be an array of operations, not {shown(as_json(value))}",
             member=None if tests_only else "patch",
         )
     if len(value) > limits.operations_max:  # before any is parsed
@@ -305,7 +305,7 @@ def _parsed(value: object, keyed: Lists, limits: Limits, *, tests_only: bool) ->
     for position, members in enumerate(value):
         if not isinstance(members, dict):
             raise InvalidPatch(
-                f"an operation is an object, not {shown(as_json(members))}", operation=position
+                f"an operation must be an object, not {shown(as_json(members))}", operation=position
             )
         op = members.get("op")
         if not isinstance(op, str) or op not in known:
@@ -326,7 +326,7 @@ def _parsed(value: object, keyed: Lists, limits: Limits, *, tests_only: bool) ->
 def _require_stamp(operation: ExtendedOperation, position: int) -> None:
     if not isinstance(operation, StampCommit):
         raise InvalidPatch(
-            "stamps come last: only stamps may follow a 'stamp'",
+            "only another 'stamp' may follow a 'stamp'",
             operation=position,
             pointer=operation.path,
             member="op",
@@ -417,9 +417,9 @@ def _append_text(members: dict[str, Any], position: int, limits: Limits) -> Appe
     create, once = (flag(members, name, position) for name in ("create_parents", "once"))
     value, longest = value_of(members, position), members.get("max_length")
     if not isinstance(value, str):
-        raise _malformed(members, "value", "a text", position)
+        raise _malformed(members, "value", "a string", position)
     if "max_length" in members and (type(longest) is not int or longest < 1):
-        raise _malformed(members, "max_length", "a whole number from 1 on", position)
+        raise _malformed(members, "max_length", "a whole number of at least 1", position)
     return AppendText(path, tokens, value, create, once, longest)
 
 
@@ -435,7 +435,7 @@ def _stamp(members: dict[str, Any], position: int, limits: Limits) -> StampCommi
 def _malformed(members: dict[str, Any], name: str, wanted: str, position: int) -> InvalidPatch:
     op, given = members["op"], shown(as_json(members[name]))
     return InvalidPatch(
-        f"the member '{name}' of '{op}' must be {wanted}; not {given}",
+        f"the member '{name}' of '{op}' must be {wanted}, not {given}",
         operation=position,
         pointer=members["path"],
         member=name,

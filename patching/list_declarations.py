@@ -85,7 +85,7 @@ def parse_declarations(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Lis
         pattern = each.get("keys")
         if not isinstance(pattern, str) or not 0 < len(pattern) <= _PATTERN_CHARACTERS_MAX:
             raise InvalidPatch(
-                f"a pattern of keys is needed, of 1 to {_PATTERN_CHARACTERS_MAX} characters",
+                f"'keys' must be a pattern of 1 to {_PATTERN_CHARACTERS_MAX} characters",
                 pointer=f"{at}/keys",
                 member="keys",
             )
@@ -97,9 +97,9 @@ def parse_declarations(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Lis
 def _entries(value: object) -> Iterator[tuple[str, Any]]:
     """The rules, each with its pointer."""
     if not isinstance(value, list):
-        raise InvalidPatch(f"an array of rules is needed, not {shown(as_json(value))}", pointer="")
+        raise InvalidPatch(f"the rules must be an array, not {shown(as_json(value))}", pointer="")
     if len(value) > _RULES_MAX:
-        raise InvalidPatch(f"{len(value)} rules are more than {_RULES_MAX}", pointer="")
+        raise InvalidPatch(f"{len(value)} rules: at most {_RULES_MAX} are allowed", pointer="")
     for index, each in enumerate(value):
         yield f"/{index}", each
 
@@ -123,9 +123,9 @@ def parse_keyed(value: object, limits: Limits) -> Lists:
         return InvalidPatch(f"'{_PRIMARY_KEYS}': {detail}", pointer=pointer, member=_PRIMARY_KEYS)
 
     if not isinstance(value, dict):
-        raise refused(f"an object of pointers is needed, not {shown(as_json(value))}", None)
+        raise refused(f"it must be an object of pointers, not {shown(as_json(value))}", None)
     if len(value) > _RULES_MAX:
-        raise refused(f"{len(value)} keyed arrays are more than {_RULES_MAX}", None)
+        raise refused(f"{len(value)} keyed arrays: at most {_RULES_MAX} are allowed", None)
     rules: list[Rule] = []
     for pointer, members in value.items():
         try:
@@ -134,9 +134,13 @@ def parse_keyed(value: object, limits: Limits) -> Lists:
             error.member = _PRIMARY_KEYS
             raise
         if len(tokens) >= limits.depth_max:
-            raise refused(f"the pointer has over {limits.depth_max} tokens", pointer)
+            raise refused(_too_deep(tokens, limits), pointer)
         rules.append((tokens, _keys(members, partial(refused, pointer=pointer))))
     return ordered(rules)
+
+
+def _too_deep(tokens: Tokens, limits: Limits) -> str:
+    return f"the pointer has {len(tokens)} tokens; at most {limits.depth_max - 1} are allowed"
 
 
 def ordered(rules: list[Rule]) -> Lists:
@@ -157,11 +161,11 @@ def contradiction(one: Rule, other: Rule) -> str:
     if len(above) == len(tokens):
         if _same(rule, lower_rule):
             return ""
-        return f"{names} can mean the same array, but declare different things"
+        return f"{names} can mean the same array, but declare it differently"
     if isinstance(rule, ArraySet):
         return f"{names}: a set can't contain a list, because its items are compared as a whole"
     if tokens[len(above)] != ANY_TOKEN:
-        return f"{names}: below a list, write '*' for its items; a name matches none"
+        return f"{names}: below a list, write '*' for its items; a name matches none of them"
     below = tokens[len(above) + 1 :]
     if below and rule.decided_by(below):
         return f"{names}: a list can't be inside a key member, nor a key member inside a list"
@@ -181,36 +185,36 @@ def _rule(value: object, at: str, limits: Limits, more: tuple[str, ...] = ()) ->
 
     known = (*more, "pointer", "item_key", "set")
     if not isinstance(value, dict):
-        raise refused(f"a rule is an object, not {shown(as_json(value))}")
+        raise refused(f"a rule must be an object, not {shown(as_json(value))}")
     for member in value:
         if member not in known:
-            raise refused(f"there is no member {shown(member)}; known are {', '.join(known)}")
+            raise refused(f"unknown member {shown(member)}; known members: {', '.join(known)}")
     pointer = value.get("pointer")
     if not isinstance(pointer, str):
-        raise refused("a JSON Pointer is needed, as a text", "pointer")
+        raise refused("'pointer' must be a JSON Pointer, as a string", "pointer")
     try:
         tokens = split_pointer(pointer)
     except InvalidPatch as error:
         raise refused(error.detail, "pointer") from None
     if len(tokens) >= limits.depth_max:
-        raise refused(f"the pointer has over {limits.depth_max} tokens", "pointer")
+        raise refused(_too_deep(tokens, limits), "pointer")
     if ("item_key" in value) == ("set" in value):
-        raise refused("either 'item_key' or 'set' is needed")
+        raise refused("a rule must have either 'item_key' or 'set'")
     if "item_key" in value:
         return tokens, _keys(value["item_key"], lambda detail: refused(detail, "item_key"))
     if value["set"] is not True:
-        raise refused("it must be true, or left out", "set")
+        raise refused("'set' must be true, or left out", "set")
     return tokens, ArraySet()
 
 
 def _keys(members: object, refused: Callable[[str], InvalidPatch]) -> ArrayKeys:
     if not isinstance(members, list) or not members:
-        raise refused(f"an array of member names is needed, not {shown(as_json(members))}")
+        raise refused(f"a key must be an array of member names, not {shown(as_json(members))}")
     paths: list[Tokens] = []
     for member in members:
         if not isinstance(member, str) or not member or member.startswith("/"):
             raise refused(
-                f"a key is a member name or a pointer without leading '/', not "
+                f"a key must be a member name, or a pointer without its leading '/', not "
                 f"{shown(as_json(member))}"
             )
         try:
@@ -218,7 +222,7 @@ def _keys(members: object, refused: Callable[[str], InvalidPatch]) -> ArrayKeys:
         except InvalidPatch as error:
             raise refused(error.detail) from None
         if any(path[: len(other)] == other[: len(path)] for other in paths):
-            raise refused(f"the key {shown(member)} is, or lies in, another key")
+            raise refused(f"the key {shown(member)} overlaps with another key")
         paths.append(path)
     return ArrayKeys(tuple(members), tuple(paths))
 

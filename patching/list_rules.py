@@ -59,14 +59,16 @@ class ArrayKeys(msgspec.Struct, frozen=True):
     def fault_of(self, item: Json) -> tuple[Tokens, str]:
         """Returns where in `item`, which has no key, the fault is, and what it is."""
         if not isinstance(item, dict):
-            return (), f"an item with a key is an object, not {described(item)}"
+            return (), f"an item with a key must be an object, not {described(item)}"
         for path in self.paths:
             value = find(item, path)
             if value is ABSENT:
                 return path, f"the key '{join_pointer(path)[1:]}' is missing"
             text = _text(value)
-            if text is None or (len(self.paths) > 1 and SEPARATOR in text):
-                return path, f"{shown(value)} can't be a key"
+            if text is None:
+                return path, f"{shown(value)} can't be a key: it is no scalar, or is too long"
+            if len(self.paths) > 1 and SEPARATOR in text:
+                return path, f"{shown(value)} can't be a key: it contains '{SEPARATOR}'"
         return (), "it has a key"
 
     def text_at(self, item: Document, path: Tokens) -> str | None:
@@ -82,8 +84,8 @@ class ArrayKeys(msgspec.Struct, frozen=True):
         parts = token.split(SEPARATOR)
         if len(parts) != len(self.paths):
             raise InvalidPatch(
-                f"the address {shown(token)} has {len(parts)} of the {len(self.paths)} key values "
-                f"{', '.join(self.members)}, joined by '{SEPARATOR}'"
+                f"the address {shown(token)} must have {len(self.paths)} key values "
+                f"({', '.join(self.members)}), joined by '{SEPARATOR}', but has {len(parts)}"
             )
         return parts
 
@@ -92,13 +94,13 @@ class ArrayKeys(msgspec.Struct, frozen=True):
         has a key of another value."""
         if not isinstance(value, dict):
             raise InvalidPatch(
-                f"an item of a keyed array is an object, not {shown(value)}", member="value"
+                f"an item of a keyed array must be an object, not {shown(value)}", member="value"
             )
         for member, path, part in zip(self.members, self.paths, self.parts(token), strict=True):
             own = _nearest(value, path)
             if own is not ABSENT and _text(own) != part:
                 raise InvalidPatch(
-                    f"the address says that '{member}' is {shown(part)}, the value says "
+                    f"the address says that '{member}' is {shown(part)}, but the value says "
                     f"{shown(own)}",
                     member="value",
                 )
@@ -109,7 +111,9 @@ class ArrayKeys(msgspec.Struct, frozen=True):
 
         Raises PatchConflict if `value` isn't an object."""
         if not isinstance(value, dict):
-            raise PatchConflict(f"an item of a keyed array is an object, not {described(value)}")
+            raise PatchConflict(
+                f"an item of a keyed array must be an object, not {described(value)}"
+            )
         for path, part in zip(self.paths, self.parts(token), strict=True):
             if find(value, path) is ABSENT:
                 own = find(present, path)
@@ -267,9 +271,10 @@ def require_distinct(array: list[Any], tokens: Tokens, rule: ListRule) -> None:
         present = first.setdefault(key, index)
         if present != index:
             pointers = [join_pointer((*tokens, each)) for each in (present, index)]
-            what = "equal items" if isinstance(rule, ArraySet) else f"the key {shown(list(key))}"
+            own = f"have the same key {shown(list(key))}"
             raise ListViolation(
-                f"'{pointers[0]}' and '{pointers[1]}' have {what}",
+                f"'{pointers[0]}' and '{pointers[1]}' "
+                f"{'are equal items of a set' if isinstance(rule, ArraySet) else own}",
                 pointer=pointers[1],
                 other=pointers[0],
             )

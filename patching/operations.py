@@ -148,7 +148,7 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
     if not isinstance(patch, list):
         patch = as_operations(patch)
     if not isinstance(patch, list):
-        raise InvalidPatch(f"a patch is an array of operations, not {shown(as_json(patch))}")
+        raise InvalidPatch(f"a patch must be an array of operations, not {shown(as_json(patch))}")
     if len(patch) > limits.operations_max:
         raise LimitExceeded("operations_max", limits.operations_max, len(patch))
     operations = []
@@ -156,7 +156,7 @@ def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
     for position, members in enumerate(patch):
         if not isinstance(members, dict):
             raise InvalidPatch(
-                f"an operation is an object, not {shown(as_json(members))}", operation=position
+                f"an operation must be an object, not {shown(as_json(members))}", operation=position
             )
         name = members.get("op")
         parser = PARSERS.get(name) if isinstance(name, str) else None
@@ -230,9 +230,11 @@ def pointer_of(
     if it is too deep."""
     pointer = members.get(member)
     if not isinstance(pointer, str):
-        said = f"not {shown(as_json(pointer))}" if member in members else "it is missing"
+        said = f"must be a string, not {shown(as_json(pointer))}"
         raise InvalidPatch(
-            f"the member '{member}' must be a string; {said}", operation=position, member=member
+            f"the member '{member}' {said if member in members else 'is missing'}",
+            operation=position,
+            member=member,
         )
     try:
         tokens = split_pointer(pointer)
@@ -281,7 +283,7 @@ def flag(members: dict[str, Any], member: str, position: int) -> bool:
     given = members.get(member, False)
     if not isinstance(given, bool):
         raise InvalidPatch(
-            f"the member '{member}' must be true or false; not {shown(as_json(given))}",
+            f"the member '{member}' must be true or false, not {shown(as_json(given))}",
             operation=position,
             pointer=members.get("path"),
             member=member,
@@ -296,12 +298,12 @@ def unknown_operation(members: dict[str, Any], position: int, known: Iterable[st
     name = members["op"]
     if not isinstance(name, str):
         return InvalidPatch(
-            f"the member 'op' must be a string; not {shown(as_json(name))}",
+            f"the member 'op' must be a string, not {shown(as_json(name))}",
             operation=position,
             member="op",
         )
     return InvalidPatch(
-        f"there is no operation {shown(name)}; known are {', '.join(known)}",
+        f"unknown operation {shown(name)}; known operations: {', '.join(known)}",
         code="unknown_operation",
         operation=position,
         member="op",

@@ -86,7 +86,8 @@ class OwnedByOthers(PatchConflict):
         first = contested[0]
         owner = first.owners[0]
         how = "a plain write" if owner.plain else "an apply"
-        more = f", and {len(contested) - 1} more" if len(contested) > 1 else ""
+        others = len(contested) - 1
+        more = f"; others own {others} more field{'s' * (others > 1)}" if others else ""
         super().__init__(
             f"owned by {owner.manager!r} since revision {owner.since}, by {how}{more}{hint}",
             pointer=first.pointer,
@@ -135,7 +136,7 @@ def apply_wanted(
     `owners_max` and `owners_bytes_max` if the owners have grown. Arguments aren't modified, and the
     result shares what didn't change."""
     if not isinstance(wanted, dict):
-        detail = f"what a manager wants is an object, not {described(wanted)}"
+        detail = f"the value to apply must be an object, not {described(wanted)}"
         raise InvalidPatch(detail, pointer="")
     nested = depth(wanted)
     if nested > limits.depth_max:
@@ -208,7 +209,7 @@ def give_back(
         left_over = places - given
         others = [each for each in plain if is_within(split_pointer(each.pointer), left_over)]
         if others:
-            raise OwnedByOthers(tuple(others), "; they or an admin can give it back")
+            raise OwnedByOthers(tuple(others), "; only they or an admin can give it back")
     return ApplyResult(document, owners_of(after) if given else owners)
 
 

@@ -32,7 +32,7 @@ def split_pointer(pointer: str) -> Tokens:
         return tuple(pointer[1:].split("/"))
     if _bad_escape(pointer):
         raise InvalidPatch(
-            f"the pointer {shown(pointer)} has a '~' that is followed by neither 0 nor 1",
+            f"the pointer {shown(pointer)} has a '~' that isn't followed by 0 or 1",
             code="invalid_pointer",
             pointer=pointer,
         )
@@ -91,5 +91,5 @@ def why_missing(root: Json, tokens: Tokens) -> str:
             return f"{place} has no member {shown(token)}"
         if isinstance(holder, list):
             return f"{place} is {described(holder)} and has no item at {shown(token)}"
-        return f"{place} is {described(holder)}, neither an object nor an array"
+        return f"{place} is {described(holder)}, not an object or an array"
     return "the location doesn't exist"

@@ -174,9 +174,9 @@ def shown(value: Document) -> str:
 def described(value: Document) -> str:
     """The kind of `value`, without its content: 'an array of 3 items'."""
     if isinstance(value, dict):
-        return f"an object of {len(value)} members"
+        return f"an object of {len(value)} member{'s' * (len(value) != 1)}"
     if isinstance(value, list):
-        return f"an array of {len(value)} items"
+        return f"an array of {len(value)} item{'s' * (len(value) != 1)}"
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, int | float):

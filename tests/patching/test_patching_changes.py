@@ -283,7 +283,7 @@ def test_what_a_patch_does_and_takes_back_is_no_change_to_stamp(operations: list
 
 def test_a_patch_that_is_part_of_no_commit_cannot_stamp() -> None:
     patch = extended([op("set", "/n", value=2), op("stamp", "/t", value="time")])
-    with pytest.raises(PatchConflict, match="only a commit can stamp"):
+    with pytest.raises(PatchConflict, match="'stamp' works only in a commit"):
         apply_extended({}, patch, document_bytes=2)
 
 

@@ -81,7 +81,7 @@ def test_a_message_says_where_and_what():
     with pytest.raises(PathMissing) as caught:
         apply({"a": {"l": [1]}}, [{"op": "remove", "path": "/a/l/5/x"}])
     assert str(caught.value) == (
-        "operation 0 at '/a/l/5/x': '/a/l' is an array of 1 items and has no item at \"5\""
+        "operation 0 at '/a/l/5/x': '/a/l' is an array of 1 item and has no item at \"5\""
     )
     with pytest.raises(TestFailed) as caught:
         apply({"a": {"l": [1]}}, [{"op": "test", "path": "/a", "value": True}])

@@ -196,7 +196,7 @@ def test_to_json_gives_what_was_parsed():
 def test_only_stamps_follow_a_stamp():
     stamp = op("stamp", value="time")
     for after in (op("set", value=1), op("defined")):
-        with pytest.raises(InvalidPatch, match="only stamps may follow") as caught:
+        with pytest.raises(InvalidPatch, match="only another 'stamp' may follow") as caught:
             extended([op("add", value=1), stamp, stamp, after])
         assert (caught.value.operation, caught.value.pointer) == (3, "/a")
 
