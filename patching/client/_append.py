@@ -228,7 +228,7 @@ class _Append:
                 self._await_own(result.revision)
                 return Appended(result.revision, result.changed, result.commit_id, self._attempts)
             if not self._left_s():
-                raise self._failed("others were first each time") from self._last_error
+                raise self._failed("other writers were first each time") from self._last_error
             self._catch_up(max(self._head, snapshot.revision + 1))
 
     def _send(
@@ -305,7 +305,7 @@ class _Append:
                     raise
                 self._last_error, self._applied = error, error.applied
                 if not tries.again(error):
-                    raise self._failed("the gateway did not answer in time") from error
+                    raise self._failed("the gateway didn't answer in time") from error
                 continue
             self._applied = "no"
             return answer

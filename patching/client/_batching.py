@@ -155,7 +155,7 @@ class Batcher(PerProcess):
         except Exception:  # noqa: BLE001 - nothing was sent: each call meets the error by itself
             is_sent = False
         finally:
-            lost = Unreachable("its sender was interrupted", applied="unknown")
+            lost = Unreachable("the thread that sent it was interrupted", applied="unknown")
             for line in lines:
                 if not line.answer.done():
                     if is_sent:
@@ -224,7 +224,7 @@ def _answer(content: Mapping[str, Any]) -> HttpAnswer:
     """A line's answer as the write's own route gives it. Raises its refusal."""
     if "problem" in content:
         raise problem_of(content["status"], content["problem"])
-    with expecting("line's answer"):
+    with expecting("answer to a line"):
         headers = {
             "Catalog-Revision": str(content["catalog_revision"]),
             "Attempts": str(content["attempts"]),

@@ -234,9 +234,9 @@ class Part:
             warn_renamed("tries_max", "retries_max, which is 1 less", stacklevel=4)
             retries_max = tries_max - 1
         if terms.get("idempotency_key") is not None:
-            raise TypeError("an update takes no idempotency_key: it is several requests")
+            raise TypeError("an update takes no idempotency_key, because it sends several requests")
         if retries_max < 0:
-            raise ValueError("retries_max is at least 0")
+            raise ValueError("retries_max must be at least 0")
         retry = replace(
             self._calls.retry, retries_max=retries_max, first_s=_FIRST_S, longest_s=_LONGEST_S
         )
@@ -301,7 +301,9 @@ class Part:
         rebase: bool = False,
     ) -> Steps[Written]:
         if rebase and if_match is None:
-            raise ValueError("a rebase needs if_match: the state that the patch was made for")
+            raise ValueError(
+                "rebase needs if_match: the version token of what the patch was made for"
+            )
         answer = yield from self._calls.write(
             method,
             self._catalog_path,
@@ -329,7 +331,7 @@ class Part:
 def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[str, str | int]]:
     """The parameter for either. ValueError for both, and for a time without an offset from UTC."""
     if revision is not None and at is not None:
-        raise ValueError("revision and at can't be given together")
+        raise ValueError("give revision or at, not both")
     if revision is not None:
         return [("revision", revision)]
     if at is None:
@@ -337,14 +339,14 @@ def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[st
     if isinstance(at, str):
         return [("at", at)]
     if at.tzinfo is None:
-        raise ValueError("a time without an offset from UTC names no moment")
+        raise ValueError("the time needs an offset from UTC")
     return [("at", at.isoformat())]
 
 
 def _changed(function: Callable[[Any], Any], content: Json | Absent) -> Json | Absent:
     after: Json | Absent = function(copy.deepcopy(content))
     if after is None and content is not None:
-        raise TypeError("the function returned None: it returns the new content, or ABSENT")
+        raise TypeError("the function returned None; it must return the new content, or ABSENT")
     operations = as_operations(after)
     return after if operations is after else apply(content, operations)
 
@@ -383,7 +385,9 @@ class Owning:
         case.
         """
         if rebase and if_match is None:
-            raise ValueError("a rebase needs if_match: the state that the apply was made for")
+            raise ValueError(
+                "rebase needs if_match: the version token of what the apply was made for"
+            )
         query: list[tuple[str, str | int]] = [("conflict", conflict)]
         query += [("force", pointer) for pointer in force]
         body = encoded(dict(wanted))
@@ -444,7 +448,7 @@ class Owning:
         ``pointers``. No value changes, and the next apply may change the fields. Raises Conflict if
         only other people's plain writes own something there, which `contested` returns."""
         if not pointers:
-            raise ValueError("give the pointers of what is given back; '' is the whole document")
+            raise ValueError("name at least one pointer to give back; '' is the whole document")
         query: list[tuple[str, str | int]] = [("pointer", each) for each in pointers]
         edit = Edit(self.name, key, "give_back", _inner({"pointers": pointers}))
         return (yield from self._disown(key, query, if_match, terms, edit))
@@ -575,6 +579,6 @@ def _place(each: SkippedPlace | ContestedLeaf) -> dict[str, Any]:
 
 def _reverted(answer: HttpAnswer) -> Reverted:
     content = answer.json()
-    with expecting("revert's answer"):
+    with expecting("answer to a revert"):
         changes = changes_of(content.get("changes", ()))
         return value_of(Reverted, content, changes=changes, replayed=is_replayed(answer))

@@ -117,7 +117,7 @@ class Following:
 
     def _require_listed(self) -> None:
         if self._lists:
-            raise ValueError("this feed begins with the state: go through its documents first")
+            raise ValueError("this feed begins with the state: read its documents first")
 
     def _fill(self) -> Steps[bool]:
         """Ask until there is an answer. False if that was all."""

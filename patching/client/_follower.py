@@ -81,9 +81,9 @@ class Follower(PerProcess):
         if backoff is not None:
             warn_renamed("backoff", "retry")
         if not 1 <= poll_s <= 60:
-            raise ValueError("poll_s is from 1 to 60")
+            raise ValueError("poll_s must be from 1 to 60")
         if listener_queue_max < 1:
-            raise ValueError("listener_queue_max is at least 1")
+            raise ValueError("listener_queue_max must be at least 1")
         self.catalog = catalog
         self.prefix = prefix
         self._poll_s = poll_s
@@ -240,7 +240,9 @@ class Follower(PerProcess):
                 continue
             self._require_next(commit.revision)
             if not self._copy.follows(commit):
-                raise OfAnotherHistory(f"revision {commit.revision} doesn't follow what was told")
+                raise OfAnotherHistory(
+                    f"revision {commit.revision} doesn't follow the copy's last commit"
+                )
             self._copy.commit(commit)
         if page.revision > self._copy.revision:
             self._require_next(page.revision + 1)
@@ -251,10 +253,10 @@ class Follower(PerProcess):
         """Raise Diverged if a feed without a prefix skips a revision."""
         position = self._copy.revision
         if not self.prefix and revision != position + 1:
-            raise Diverged(f"the feed went from revision {position} to {revision}")
+            raise Diverged(f"the feed skipped from revision {position} to {revision}")
 
     def _reload(self, reason: Exception) -> None:
-        _log.warning("catalog %r is loaded anew: %s", self.catalog, reason)
+        _log.warning("loading catalog %r again: %s", self.catalog, reason)
         versions = load(self._routes, self.prefix)
         is_another = isinstance(reason, OfAnotherHistory | PatchError | NotFound)
         self._copy.load(versions, is_another=is_another)
@@ -276,7 +278,9 @@ class Follower(PerProcess):
             return
         self._failures += 1
         self._copy.heard(error)
-        _log.info("catalog %r can't be followed at the moment: %s", self.catalog, error)
+        _log.info(
+            "catalog %r can't be followed at the moment, trying again: %s", self.catalog, error
+        )
         pause_s = self.retry.pause_s(self._failures, error)
         self.retry.announce(self._failures, pause_s, error)
         self._stopping.wait(pause_s)

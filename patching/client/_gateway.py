@@ -69,7 +69,7 @@ class Gateway(Closable):
         **connection: Unpack[ConnectionTerms],
     ) -> None:
         if not timeout_s > 0:  # refuses NaN, too
-            raise ValueError("timeout_s is more than 0")
+            raise ValueError("timeout_s must be more than 0")
         if batch_s is not None and batch_s < 0:
             raise ValueError("batch_s can't be negative")
         self.url = url.rstrip("/")

@@ -40,7 +40,7 @@ class History:
 
     def __post_init__(self) -> None:
         if self.commits < 0 or (self.seconds is not None and self.seconds < 0):
-            raise ValueError("a history can't be negative")
+            raise ValueError("commits and seconds can't be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class VersionedCopy(PerProcess):
         ``known_until``; ValueError for a naive time.
         """
         if moment.tzinfo is None:
-            raise ValueError("a time without an offset from UTC names no moment")
+            raise ValueError("the time needs an offset from UTC")
         with self._lock:
             log = self._log
             last = log[-1].time if log else self.earliest_time
@@ -292,7 +292,7 @@ class _Documents(Mapping[str, Json]):
         return self._keys
 
 
-FORKED: Final = "the follower is of the process that this one was forked from: begin one here"
+FORKED: Final = "the follower belongs to the process before the fork: begin a new one in this one"
 
 
 class Audience(Protocol):
@@ -503,5 +503,5 @@ class LocalCopy(PerProcess):
 
     def _loaded(self) -> VersionedCopy:
         if self._versions is None:
-            raise FollowerStopped("the follower was not started")
+            raise FollowerStopped("the follower hasn't been started")
         return self._versions

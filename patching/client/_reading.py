@@ -149,7 +149,7 @@ class Readable(Part):
                 tags.append(unquoted(answer.headers["ETag"]))
             query = [("revision", at_revision)]  # further requests are for the first one's revision
         if not tags:
-            raise ValueError("there has to be a key")
+            raise ValueError("give at least one key")
         return Several(at_revision, found, ";".join(tags))
 
     @called
@@ -276,9 +276,9 @@ class Readable(Part):
         ``after`` or ``initial``.
         """
         if initial == (after is not None):
-            raise ValueError("a feed begins after a revision, or with the state (initial)")
+            raise ValueError("give either 'after', a revision, or 'initial'")
         if not 1 <= poll_s <= 60:
-            raise ValueError("poll_s is from 1 to 60")
+            raise ValueError("poll_s must be from 1 to 60")
         named = {"author": authors, "manager": managers, "include": include}
         more = [(name, each) for name, given in named.items() for each in given]
         asked = Followed(

@@ -50,7 +50,7 @@ class Pin:
         held: str | None = None,
     ) -> None:
         if seconds < 1:
-            raise ValueError("a pin holds for a second at least")
+            raise ValueError("seconds must be at least 1")
         self._calls = calls
         self._catalog_path = catalog_path
         self._revision = revision
@@ -77,7 +77,7 @@ class Pin:
     def id(self) -> str:
         """The gateway's name for it. Raises RuntimeError before the pin is entered."""
         if self._id is None:
-            raise RuntimeError("the pin was not entered")
+            raise RuntimeError("the pin has no id before its `with` block is entered")
         return self._id
 
     def check(self) -> None:
@@ -150,7 +150,11 @@ class Pin:
             yield from self._calls.send(call, min(_TIMEOUT_S, self._seconds))
         except RequestError as failure:
             if not isinstance(failure, NotFound):
-                _log.info("a pin of revision %s is left to expire: %s", self.revision, failure)
+                _log.info(
+                    "could not delete the pin of revision %s, it will expire: %s",
+                    self.revision,
+                    failure,
+                )
 
     def renewing(self) -> Steps[None]:
         """Renew it again and again, until that is no longer possible."""
@@ -162,7 +166,7 @@ class Pin:
                 self._error = None
             except RequestError as error:
                 self._error = error
-                _log.warning("the pin of revision %s was not renewed: %s", self.revision, error)
+                _log.warning("could not renew the pin of revision %s: %s", self.revision, error)
                 if isinstance(error, NotFound) or is_closed(error):
                     return
 

@@ -65,15 +65,15 @@ class Retry:
     def __post_init__(self, sends_max: int | None) -> None:
         if sends_max is not None:
             if sends_max < 1:
-                raise ValueError("sends_max is at least 1")
+                raise ValueError("sends_max must be at least 1")
             warn_renamed("sends_max", "retries_max, which is 1 less", stacklevel=4)
             object.__setattr__(self, "retries_max", sends_max - 1)
         if self.retries_max is not None and self.retries_max < 0:
-            raise ValueError("retries_max is at least 0")
+            raise ValueError("retries_max must be at least 0")
         if not 0 <= self.first_s <= self.longest_s:
-            raise ValueError("first_s is from 0 to longest_s")
+            raise ValueError("first_s must be from 0 to longest_s")
         if self.answer_s is not None and self.answer_s <= 0:
-            raise ValueError("answer_s is more than 0")
+            raise ValueError("answer_s must be more than 0")
 
     def pause_s(self, failures: int, error: BaseException | None = None) -> float:
         """The seconds to pause after ``failures`` (from 1) in a row, the last being ``error``."""

@@ -183,7 +183,7 @@ class Subscription(PerProcess):
         except Exception as error:  # noqa: BLE001 - a listener may raise anything: this ends it
             self.end(error)
         finally:
-            self.end(ListenerStopped("its thread was ended"))  # by SystemExit, say
+            self.end(ListenerStopped("the listener's thread has ended"))  # by SystemExit, say
             self._copy.remove(self)
 
     def _take(self) -> list[Commit | int]:
@@ -211,7 +211,7 @@ class Subscription(PerProcess):
     def _catch_up(self) -> list[Commit | int]:
         """Join, or return some of the commits that come before that."""
         if self._was_set_back:
-            return self._begin_anew("the catalog was set back")
+            return self._begin_anew("the catalog was set back to an earlier state")
         limit = min(_PAGE, self._queue_max)
         commits = self._copy.join(self, self._position, limit)
         if commits is None:

@@ -79,7 +79,7 @@ class HttpAnswer:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             # the request was carried out: only its result can't be read
             raise UnexpectedAnswer(
-                f"the body of a {self.status} answer is no JSON: {error}",
+                f"the body of a {self.status} answer isn't JSON: {error}",
                 status=self.status,
                 applied="unknown",
             ) from error
@@ -137,7 +137,7 @@ def _with(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]
 def _bearer(token: str) -> str:
     text = token.strip()
     if not _VISIBLE(text):  # checked here: the library's own error would show it
-        raise ValueError("the token is empty, or has characters that no header can have")
+        raise ValueError("the token is empty, or has characters that aren't allowed in a header")
     return f"Bearer {text}"
 
 
@@ -163,7 +163,7 @@ def refusal(method: str, answer: HttpAnswer) -> RequestError:
             return problem_of(answer.status, problem, _retry_after_s(answer))
     shown = answer.body[:_BODY_SHOWN_MAX].decode(errors="replace")
     return UnexpectedAnswer(
-        f"{answer.status} without a problem: {shown!r}",
+        f"answered with {answer.status}, but not with a problem: {shown!r}",
         status=answer.status,
         applied="no" if method in _READING else "unknown",
         retryable=answer.status in _PASSING,
@@ -191,13 +191,13 @@ def _checked(url: str) -> str:
     try:
         parsed = urllib3.util.parse_url(url)
     except ValueError:
-        raise ValueError("this is no URL") from None  # which the error would quote
+        raise ValueError("this is not a URL") from None  # which the error would quote
     if parsed.auth is not None:
-        raise ValueError("the URL of a gateway holds no credentials: give a token")
+        raise ValueError("the URL of a gateway can't contain credentials: give a token instead")
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError(f"this is no http or https URL with a host: {url!r}")
+        raise ValueError(f"this is not an http or https URL with a host: {url!r}")
     if parsed.query is not None or parsed.fragment is not None:
-        raise ValueError("the URL of a gateway has no query and no fragment")
+        raise ValueError("the URL of a gateway can't have a query or a fragment")
     return url.rstrip("/")
 
 

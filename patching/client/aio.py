@@ -32,7 +32,7 @@ try:
     import httpx2
 except ImportError as _error:
     raise ImportError(
-        "the client for asyncio needs httpx2, which the extra asyncio of metadata-gateway brings"
+        "the client for asyncio needs httpx2: install metadata-gateway with its extra 'asyncio'"
     ) from _error
 
 from patching.client import _documents, _gateway, _reading, _retention, uploads
@@ -282,7 +282,7 @@ class Gateway:
         **connection: Unpack[ConnectionTerms],
     ) -> None:
         if not timeout_s > 0:  # refuses NaN, too
-            raise ValueError("timeout_s is more than 0")
+            raise ValueError("timeout_s must be more than 0")
         self.url = url.rstrip("/")
         self._transport = AsyncTransport(url, **connection)
         self._calls = AsyncCalls(self._transport, retry or Retry(), timeout_s)

@@ -178,7 +178,9 @@ def _content(raw: bytes, place: int) -> Mapping[str, Any]:
     if content.get("index") == place and isinstance(content.get("status"), int) and answers:
         return content
     shown = raw[:200].decode(errors="replace")
-    raise UnexpectedAnswer(f"no answer to line {place}: {shown!r}", status=200, applied="unknown")
+    raise UnexpectedAnswer(
+        f"this is not an answer to line {place}: {shown!r}", status=200, applied="unknown"
+    )
 
 
 def bulk_lines(
@@ -261,7 +263,7 @@ class BulkTerms:
             warn_renamed("backoff", "retry", stacklevel=4)
             retry = replace(backoff, retries_max=retry.retries_max)
         if retries_max is not None:
-            warn_renamed("retries_max", "retry, which has it", stacklevel=4)
+            warn_renamed("retries_max", "retry=Retry(retries_max=…)", stacklevel=4)
             retry = replace(retry, retries_max=retries_max)
         object.__setattr__(self, "retry", retry)
 

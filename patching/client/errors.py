@@ -117,7 +117,7 @@ class NotModified(ClientError):
     """The document still has the version token ``etag``."""
 
     def __init__(self, what: str, etag: str) -> None:
-        super().__init__(f"{what} is as it was: {etag}")
+        super().__init__(f"{what} is unchanged: it still has version token {etag}")
         self.etag = etag
 
 
@@ -129,7 +129,7 @@ class UpdateFailed(ClientError):
     """
 
     def __init__(self, key: str, tries: int) -> None:
-        super().__init__(f"{key!r} was changed by others each time, in {tries} tries")
+        super().__init__(f"{key!r} was not updated: others changed it each time (tries: {tries})")
         self.key = key
         self.tries = tries
 
@@ -138,7 +138,7 @@ class PinLost(ClientError):
     """The revision is no longer held. The cause is why the pin couldn't be renewed."""
 
     def __init__(self, revision: int) -> None:
-        super().__init__(f"revision {revision} is not held any more: its pin was not renewed")
+        super().__init__(f"revision {revision} is no longer held: its pin could not be renewed")
         self.revision = revision
 
 
@@ -147,7 +147,7 @@ class _NotKept(ClientError):
 
     def __init__(self, asked: int | datetime, earliest: int, latest: int) -> None:
         moment = f"revision {asked}" if isinstance(asked, int) else f"time {asked.isoformat()}"
-        super().__init__(f"{moment} is {self._why}: {earliest} to {latest}")
+        super().__init__(f"{moment} is {self._why}: revisions {earliest} to {latest}")
         self.asked = asked
         self.earliest = earliest
         self.latest = latest
@@ -156,13 +156,13 @@ class _NotKept(ClientError):
 class RevisionTooOld(_NotKept):
     """Before the earliest state that is kept, which is at revision ``earliest``."""
 
-    _why = "older than what is kept"
+    _why = "older than what the copy keeps"
 
 
 class RevisionUnknown(_NotKept):
     """Beyond what the copy knows, which goes to revision ``latest``."""
 
-    _why = "beyond what is known"
+    _why = "newer than what the copy knows"
 
 
 class WaitTimedOut(ClientError):
@@ -171,7 +171,7 @@ class WaitTimedOut(ClientError):
     def __init__(self, revision: int, position: int, last_error: Exception | None) -> None:
         why = "" if last_error is None else f" ({last_error})"
         super().__init__(
-            f"revision {revision} has not been reached: the copy is at {position}{why}"
+            f"timed out waiting for revision {revision}: the copy is at {position}{why}"
         )
         self.revision = revision
         self.position = position
@@ -191,8 +191,8 @@ class AppendFailed(ClientError):
 
     def __init__(self, detail: str, *, attempts: int, last_head: int, applied: str) -> None:
         super().__init__(
-            f"{detail}: {attempts} attempts, the catalog's head was last seen at {last_head},"
-            f" applied: {applied}"
+            f"{detail} (attempts: {attempts}; the catalog's last known revision: {last_head};"
+            f" applied: {applied})"
         )
         self.attempts = attempts
         self.last_head = last_head
@@ -207,7 +207,7 @@ class ListenerTooSlow(ListenerStopped):
     """``waiting`` commits were waiting for the listener, more than are held for one."""
 
     def __init__(self, waiting: int) -> None:
-        super().__init__(f"{waiting} commits are waiting for the listener, no more are held")
+        super().__init__(f"the listener is too slow: {waiting} commits are waiting for it")
         self.waiting = waiting
 
 
@@ -218,7 +218,10 @@ class CommitsMissed(ListenerStopped):
     """
 
     def __init__(self, position: int, revision: int, reason: str) -> None:
-        super().__init__(f"commits above {position} can't be told, on from {revision}: {reason}")
+        super().__init__(
+            f"commits after revision {position} were missed; the next ones are those after"
+            f" {revision}: {reason}"
+        )
         self.position = position
         self.revision = revision
         self.reason = reason

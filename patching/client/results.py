@@ -387,7 +387,9 @@ def expecting(what: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
         raise UnexpectedAnswer(
-            f"this is no {what}: {type(error).__name__} {error}", status=200, applied="unknown"
+            f"this is not a valid {what}: {type(error).__name__} {error}",
+            status=200,
+            applied="unknown",
         ) from error
 
 
@@ -456,7 +458,7 @@ def parse_written(key: str, answer: HttpAnswer) -> Written:
     """The result of a write; that of a deletion, which has no body, comes from its headers."""
     absent = {"etag": None, "revision": None, "create_revision": None}
     headers = answer.headers
-    with expecting("write's answer"):
+    with expecting("answer to a write"):
         return value_of(
             Written,
             absent | _written(answer),
@@ -469,7 +471,7 @@ def parse_written(key: str, answer: HttpAnswer) -> Written:
 
 def parse_catalog_written(catalog: str, answer: HttpAnswer) -> CatalogWritten:
     written = _written(answer)
-    with expecting("write's answer"):
+    with expecting("answer to a write"):
         return value_of(
             CatalogWritten,
             written,
@@ -484,7 +486,7 @@ def _written(answer: HttpAnswer) -> dict[str, Any]:
     """The fields that the answers to all writes have."""
     commit_id = answer.headers.get("Commit-Id")
     body = {"changed": commit_id is not None} if answer.status == 204 else answer.json()
-    with expecting("write's answer"):
+    with expecting("answer to a write"):
         return {**body, "commit_id": commit_id, "replayed": is_replayed(answer)}
 
 
@@ -495,7 +497,7 @@ def is_replayed(answer: HttpAnswer) -> bool:
 def parse_transaction(answer: HttpAnswer) -> TransactionResult:
     content = answer.json()
     etag = answer.headers.get("ETag")
-    with expecting("transaction's answer"):
+    with expecting("answer to a transaction"):
         return TransactionResult(
             revision=content["revision"],
             succeeded=content["succeeded"],

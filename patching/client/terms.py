@@ -84,7 +84,7 @@ class CheckedTerms:
 
     def __post_init__(self) -> None:
         if self.idempotency_key is not None and not _KEY(self.idempotency_key):
-            raise ValueError("an idempotency key is 1 to 255 visible ASCII characters")
+            raise ValueError("an idempotency key must be 1 to 255 visible ASCII characters")
         if self.wait_s is not None and self.wait_s < 0:
             raise ValueError("wait_s can't be negative")
 
@@ -140,21 +140,21 @@ def token_texts(tokens: Tokens) -> list[str]:
     listed: Sequence[Token]
     listed = tokens if isinstance(tokens, Sequence) and not isinstance(tokens, str) else [tokens]
     if not listed:
-        raise ValueError("an empty list of version tokens is no condition that can hold")
+        raise ValueError("the list of version tokens is empty: give at least one")
     texts = [_token_text(each) for each in listed]
     if "*" in texts and len(texts) > 1:
-        raise ValueError("'*' stands alone")
+        raise ValueError("'*' can't be combined with other version tokens")
     return texts
 
 
 def _token_text(token: Token) -> str:
     text = token if isinstance(token, str) else token.etag
     if text is None:
-        raise ValueError(f"this has no version token, there is no document: {token!r}")
+        raise ValueError(f"there is no document, so it has no version token: {token!r}")
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
     if not _TOKEN(text):
-        raise ValueError(f"this can't be a version token: {text!r}")
+        raise ValueError(f"this is not a version token: {text!r}")
     return text
 
 
@@ -183,7 +183,7 @@ def tag_list(tokens: Tokens) -> str:
 def range_list(unchanged: Mapping[str, int]) -> str:
     """Prefixes and revisions as the header has them (RFC 9651). ValueError if there are none."""
     if not unchanged:
-        raise ValueError("no ranges are no condition that can hold")
+        raise ValueError("if_unchanged_under is empty: give at least one range")
     # Always as display strings, which are percent-encoded.
     return ", ".join(
         f'%"{_shown(prefix)}";revision={int(revision)}' for prefix, revision in unchanged.items()
@@ -198,7 +198,7 @@ def _shown(prefix: str) -> str:
 def operations_of(operations: Operations) -> list[Any]:
     """The operations of a patch. TypeError for a single one, of which a list would be its names."""
     if isinstance(operations, Mapping):
-        raise TypeError(f"a patch is a list of operations: [{dict(operations)!r}]")
+        raise TypeError(f"a patch must be a list of operations, such as [{dict(operations)!r}]")
     return list(operations)
 
 
@@ -213,5 +213,5 @@ def encoded(value: Any) -> bytes:
 def _operations(value: object) -> object:
     operations = as_operations(value)
     if operations is value:
-        raise TypeError(f"this is no JSON: {value!r}")
+        raise TypeError(f"this can't be written as JSON: {value!r}")
     return operations

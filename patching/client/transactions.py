@@ -57,7 +57,7 @@ class Condition:
             demands["test"] = list(test)
         if len(demands) != 1:
             names = "etag, absent, unchanged_since, equals and test"
-            raise ValueError(f"a compare is one of {names}")
+            raise ValueError(f"a compare needs exactly one of {names}")
         self._compares.append({"key": key, **demands})
         return self
 
@@ -80,7 +80,8 @@ class Condition:
         if count is not None:
             demands["count"] = dict(count)
         if len(demands) != 1:
-            raise ValueError("a compare of a range is one of unchanged_since, absent and count")
+            names = "unchanged_since, absent and count"
+            raise ValueError(f"a compare of a range needs exactly one of {names}")
         self._compares.append({"prefix": prefix, **demands})
         return self
 
@@ -110,7 +111,7 @@ class Branch:
         left; otherwise it is left out, and its result says so. ValueError for an empty
         condition."""
         if not condition.compares:
-            raise ValueError("a condition without a compare is always true")
+            raise ValueError("the condition is empty: give it at least one compare")
         self._when = condition.compares
         return self
 

@@ -217,7 +217,7 @@ class _WholeHead(HTTPResponse):
         while self.headers is None:
             self._read_head()
             if self.status == SWITCHING_PROTOCOLS:
-                raise BadStatusLine("what follows is no HTTP")
+                raise BadStatusLine("the server switched to another protocol")
             if 100 <= self.status < 200:
                 # If it were the answer, the real one would go to the connection's next request.
                 self.headers = self.msg = None
@@ -321,7 +321,7 @@ def in_words(error: BaseException) -> str:
         return f"{first.partition(':')[0].rstrip('.')}: {in_words(rest[-1])}"
     if isinstance(error, IncompleteRead):
         came = error.partial if isinstance(error.partial, int) else len(error.partial)
-        return f"{came} bytes came, {error.expected or 'some'} more were to come"
+        return f"cut off after {came} bytes; {error.expected or 'some'} more were expected"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return _NUMBER.sub("", _OBJECT.sub("", str(error))).strip() or type(error).__name__

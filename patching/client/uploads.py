@@ -160,7 +160,7 @@ class CatalogUploads:
         """Open, stage and commit. ``source`` is JSON as bytes, pieces of them, a file, or a path to
         one, staged in parts of ``part_bytes``. If it fails, no upload is left behind."""
         if part_bytes < 1:
-            raise ValueError("a part has a byte at least")
+            raise ValueError("part_bytes must be at least 1")
         upload = yield from plan_of(self.open)(
             key,
             if_match=if_match,
@@ -190,7 +190,7 @@ def _mode(attributes: Attributes) -> dict[str, Any]:
     if isinstance(attributes, Mapping):
         return {"mode": "replace", "value": dict(attributes)}
     if attributes not in ("keep", "clear"):
-        raise ValueError(f"attributes are kept, cleared, or replaced by an object: {attributes!r}")
+        raise ValueError(f"attributes must be 'keep', 'clear' or an object, not {attributes!r}")
     return {"mode": attributes}
 
 

@@ -70,7 +70,10 @@ def test_the_core_does_no_io(module: str) -> None:
 def test_without_its_library_the_error_says_what_to_install() -> None:
     script = "import sys; sys.modules['httpx2'] = None; import patching.client.aio"
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, cwd=ROOT)
-    assert "needs httpx2, which the extra asyncio" in done.stderr.splitlines()[-1]
+    assert (
+        "needs httpx2: install metadata-gateway with its extra 'asyncio'"
+        in done.stderr.splitlines()[-1]
+    )
 
 
 def test_many_tasks_write_at_once_over_connections_that_are_kept(service: RunningGateway) -> None:

@@ -54,7 +54,7 @@ def answering(answer: bytes) -> Iterator[str]:
     ("answer", "said"),
     [
         (CUT, "Connection aborted: Remote end closed connection without response"),
-        (SHORT, "Connection broken: 2 bytes came, 8 more were to come"),
+        (SHORT, "Connection broken: cut off after 2 bytes; 8 more were expected"),
         (NONSENSE, "Connection aborted: nonsense"),
     ],
 )

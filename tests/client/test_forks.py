@@ -105,9 +105,9 @@ def test_a_follower_has_stopped_and_says_so(gateway: Followed) -> None:
 
     def forked() -> None:
         assert follower.current().documents == {"a": 1}
-        with pytest.raises(FollowerStopped, match="forked"):
+        with pytest.raises(FollowerStopped, match="before the fork"):
             follower.wait_for(2)
-        with pytest.raises(FollowerStopped, match="forked"):
+        with pytest.raises(FollowerStopped, match="before the fork"):
             follower.subscribe(lambda _: None)
         with pytest.raises(RevisionUnknown):
             follower.at_time(datetime.now(UTC) + timedelta(seconds=1))

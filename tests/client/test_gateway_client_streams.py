@@ -73,7 +73,7 @@ def test_a_feed_from_the_state_has_its_documents_gone_through_first(faked: Catal
     with faked.changes(initial=True) as feed, pytest.raises(ValueError, match="documents first"):
         next(feed)
     for wrong in ({}, {"after": 1, "initial": True}):
-        with pytest.raises(ValueError, match="begins after"):
+        with pytest.raises(ValueError, match="either 'after'"):
             faked.changes(**wrong)
 
 

@@ -97,5 +97,5 @@ def test_every_write_may_be_about_ranges(catalog: Catalog) -> None:
         with pytest.raises(PreconditionFailed) as raised:
             write()
         assert raised.value.problem["prefix"] == 'a"b\\ü%/'
-    with pytest.raises(ValueError, match="no ranges"):
+    with pytest.raises(ValueError, match="at least one range"):
         catalog.put("k", 1, if_unchanged_under={})

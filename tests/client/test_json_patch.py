@@ -46,7 +46,7 @@ def test_the_client_loads_no_jsonpatch() -> None:
 
 def test_a_single_operation_is_told_to_be_put_into_a_list(catalog: Catalog) -> None:
     one: Any = {"op": "add", "path": "/n", "value": 1}
-    with pytest.raises(TypeError, match=r"a list of operations: \[\{'op': 'add'"):
+    with pytest.raises(TypeError, match=r"a list of operations, such as \[\{'op': 'add'"):
         catalog.patch("a", one)
     with pytest.raises(TypeError, match="a list of operations"):
         catalog.transaction().then.patch("a", one)

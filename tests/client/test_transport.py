@@ -543,5 +543,5 @@ def test_closing_ends_a_call_under_way_for_good(server: Server) -> None:
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
 @pytest.mark.parametrize("client", [Gateway, aio.Gateway])
 def test_a_time_that_is_no_time_is_named(client: Any, timeout_s: float) -> None:
-    with pytest.raises(ValueError, match="timeout_s is more than 0"):
+    with pytest.raises(ValueError, match="timeout_s must be more than 0"):
         client("http://127.0.0.1:1", timeout_s=timeout_s)
