@@ -152,7 +152,7 @@ class _Handler(logging.StreamHandler[Any]):
         line = {
             "level": "error",
             "logger": record.name,
-            "event": f"a line can't be logged, of {record.pathname}:{record.lineno}",
+            "event": f"a log line of {record.pathname}:{record.lineno} could not be formatted",
         }
         with suppress(Exception):  # stderr is closed
             self.stream.write(_encode(line).decode() + self.terminator)
@@ -160,7 +160,7 @@ class _Handler(logging.StreamHandler[Any]):
 
 
 def _lines_lost(count: int) -> logging.LogRecord:
-    text = "%d lines before this one are lost: nobody read the log"
+    text = "%d earlier lines were lost, because nobody read the log"
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
 
 

@@ -182,7 +182,7 @@ class _Lines:
                     self._received(message)
                     yield line.decode()
                     continue
-                code, why = INVALID_REQUEST, "the id is neither a whole number nor a text"
+                code, why = INVALID_REQUEST, "the id must be an integer or a string"
             for answer in _malformed(line, code, why):
                 await self.answer(SessionMessage(answer))
 
@@ -265,7 +265,7 @@ class StrictTool(Tool):
             if isinstance(cause, ValidationError) and not isinstance(error, UnexpectedToolError):
                 return _result(_refused_arguments(cause.errors()), refused=True)
             _log.exception("the tool %s failed", self.name)
-            detail = f"a defect of this server: {type(cause).__name__}"
+            detail = f"internal error of this server: {type(cause).__name__}"
             refusal = {"code": "internal_error", "detail": detail, "applied": "unknown"}
             return _result(refusal, refused=True)
 
@@ -291,7 +291,7 @@ def _with_text(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
     text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
     if len(text.encode(errors="surrogatepass")) <= RESULT_BYTES_MAX:
         return result, text
-    detail = f"the result would be larger than {RESULT_BYTES_MAX} bytes"
+    detail = f"the result would be larger than {RESULT_BYTES_MAX} bytes: ask for less"
     short: dict[str, Any] = {"code": result.get("code", "too_large"), "detail": detail}
     short |= {name: result[name] for name in ("applied", "changed", "revision") if name in result}
     return _with_text(short)
@@ -371,9 +371,15 @@ class ResourceWatcher:
                 problem = error.problem
                 self._position = problem.get("oldest_revision", problem.get("head_revision"))
             except ClientError as error:
-                _log.info("the changes of %r can't be read: %s", self._catalog, error)
+                _log.info(
+                    "can't read the changes of catalog %r, trying again: %s", self._catalog, error
+                )
             except Exception as error:  # noqa: BLE001 - a token's file, say: the tools go on
-                _log.warning("the changes of %r can't be told: %s", self._catalog, error)
+                _log.warning(
+                    "can't tell clients the changes of catalog %r, trying again: %s",
+                    self._catalog,
+                    error,
+                )
             self._is_stopped.wait(_AGAIN_S)
 
     def _head(self) -> int:

@@ -90,29 +90,28 @@ _Operations = Annotated[
     Sequence[Mapping[str, Any]],
     Field(
         description=(
-            "operations, as of a JSON Patch, applied in order, all or none:"
-            ' {"op": "set", "path": "/tier", "value": 1}. Of these, "add", "remove", "replace",'
-            ' "move" and "copy" are those of RFC 6902; "set" puts a value, whether something is'
-            ' there or not; "add_to_set" and "pull" add an item to an array, and remove it, by'
-            ' value; "increment", "max", "min" are of numbers, "append_text" of texts; "stamp"'
-            ' writes the "time", "revision" or "author" of the commit. With "create_parents": true,'
-            " objects that are missing on the way are made. Others only test, and the change is"
-            ' refused where they are false: "test", "defined", "undefined", "contains", "in",'
-            ' "less", "more", "starts", "ends", "type", "matches", and "and", "or", "not"'
-            ' of those in "apply"'
+            "operations, as in a JSON Patch, applied in order, all or none:"
+            ' {"op": "set", "path": "/tier", "value": 1}. "add", "remove", "replace", "move" and'
+            ' "copy" are those of RFC 6902; "set" puts a value, whether or not something is there;'
+            ' "add_to_set" and "pull" add an item to an array and remove it, by value; "increment",'
+            ' "max" and "min" change numbers, "append_text" strings; "stamp" writes the "time",'
+            ' "revision" or "author" of the commit. With "create_parents": true, missing parent'
+            " objects are created. The others only test, and the change is refused if one is false:"
+            ' "test", "defined", "undefined", "contains", "in", "less", "more", "starts", "ends",'
+            ' "type", "matches", and "and", "or", "not", which combine those in "apply"'
         )
     ),
 ]
 _Token = Annotated[
     str,
-    Field(description="the `token` that came with the document when it was read, or in a refusal"),
+    Field(description="the document's `token`, from when you read it, or from a refusal"),
 ]
 _ListKeys = Annotated[
     Mapping[str, Sequence[str]],
     Field(
         description=(
-            "by the pointer of an array of objects, the members that identify its items; arrays"
-            " that the catalog declares need no entry"
+            "for each array of objects, by its pointer: the members that identify its items;"
+            " arrays that the catalog declares need no entry"
         )
     ),
 ]
@@ -121,7 +120,7 @@ _WHY_CHARACTERS_MAX: Final = 600
 _CALL_ID: Final = "^[ -~]{0,150}$"
 _Why = Annotated[
     str,
-    Field(description="the reason, for the message of the commit", max_length=_WHY_CHARACTERS_MAX),
+    Field(description="the reason, for the commit's message", max_length=_WHY_CHARACTERS_MAX),
 ]
 
 
@@ -149,7 +148,8 @@ class Agent:
     def __post_init__(self) -> None:
         for each in (self.name, self.model, self.conversation):
             if each is not None and not _NAME(each):
-                raise ValueError(f"not a name of up to 100 letters, digits and .@:/+_-: {each!r}")
+                allowed = "1 to 100 letters, digits, spaces and .@:/+_-"
+                raise ValueError(f"a name must be {allowed}, not {each!r}")
 
     @property
     def mark(self) -> str:
@@ -177,12 +177,12 @@ class Scope:
 
     def require(self, key: str) -> None:
         if not key.startswith(self.prefix):
-            detail = f"only documents whose keys begin with {self.prefix!r} are open to this server"
+            detail = f"this server has only the documents whose keys begin with {self.prefix!r}"
             raise _refused("out_of_scope", detail)
 
     def require_writable(self) -> None:
         if self.read_only:
-            raise _refused("read_only", "this server only reads")
+            raise _refused("read_only", "this server is read-only")
 
 
 class AgentTools:
@@ -196,15 +196,16 @@ class AgentTools:
     def find(
         self,
         catalog: _CatalogName,
-        prefix: Annotated[str, Field(description="what the keys begin with")] = "",
+        prefix: Annotated[str, Field(description="only keys that begin with this")] = "",
         contains: Annotated[
-            str, Field(description="a part of the keys, in upper or lower case; in all folders")
+            str,
+            Field(description="only keys that contain this, in any case of letters and folder"),
         ] = "",
-        after: Annotated[str, Field(description="the `next` of the page before")] = "",
+        after: Annotated[str, Field(description="the `next` of the previous page")] = "",
         limit: Annotated[int, Field(description=f"from 1 to {_KEYS_MAX}")] = 100,
     ) -> Result:
-        """The keys behind ``after``, in order; without ``contains``, those in deeper folders as
-        their folders. ``next`` is the ``after`` of the next page."""
+        """List the keys after ``after``, in order; without ``contains``, a deeper folder is listed
+        instead of the keys in it. ``next`` is the ``after`` of the next page."""
         prefix = prefix or self.scope.prefix
         self.scope.require(prefix)
         limit = _within("limit", limit, 1, _KEYS_MAX)
@@ -231,14 +232,15 @@ class AgentTools:
         catalog: _CatalogName,
         key: _Key,
         pointer: Annotated[
-            str, Field(description="a JSON Pointer, such as /owner/team: only what is there")
+            str, Field(description="a JSON Pointer, such as /owner/team: read only this value")
         ] = "",
         revision: Annotated[
-            int | None, Field(description="of the catalog: the document as it was then")
+            int | None,
+            Field(description="a revision of the catalog: read the document as it was then"),
         ] = None,
     ) -> Result:
-        """The value at ``pointer``, the token of the document, and who owns what there. Of a value
-        that is too large, the sizes of its members are told."""
+        """Read the value at ``pointer``, with the document's token and the owners of its fields. If
+        the value is too large, the result has the sizes of its members instead."""
         self.scope.require(key)
         tokens = _tokens(pointer)
         documents = self._catalog(catalog)
@@ -271,7 +273,8 @@ class AgentTools:
         token: _Token = "",
         list_keys: _ListKeys = _NO_KEYS,
     ) -> Result:
-        """What ``change`` would do: the effective patch, and whom it takes fields from."""
+        """Show what ``change`` would do: the effective patch, and whose fields it would take over.
+        Nothing is written."""
         written = self._patched(catalog, key, operations, token, list_keys, dry_run=True)
         return self._result(written)
 
@@ -284,21 +287,25 @@ class AgentTools:
         list_keys: _ListKeys = _NO_KEYS,
         why: _Why = "",
         call_id: Annotated[
-            str, Field(description="a name of this call, of the agent's own", pattern=_CALL_ID)
+            str,
+            Field(
+                description="a name that you choose for this call, to repeat it", pattern=_CALL_ID
+            ),
         ] = "",
     ) -> Result:
-        """Apply ``operations`` of the extended patch. ``token`` of what was read, or a `test` among
-        them (an `undefined`, where nothing is yet), is required. Paths name the items of lists by
-        key where the catalog declares them, or ``list_keys`` does: {"/columns": ["name"]} makes
-        "/columns/id/type" a path. Sent again with the same ``call_id``, it is done once."""
+        """Change a document by ``operations``. Either send the ``token`` of what you read, or put a
+        `test` of what you saw among the operations (`undefined` where there was nothing). Paths
+        name the items of lists by key if the catalog or ``list_keys`` declares the keys:
+        {"/columns": ["name"]} makes "/columns/id/type" a path. A call that you send again with the
+        same ``call_id`` is applied once."""
         dry_run = self.scope.dry_run_only
         self.scope.require_writable()
         self.scope.require(key)
         patch = self._parsed(catalog, key, operations, list_keys)
         if not token and not says_what_was_read(patch):
             detail = (
-                "send the token of what you read, or a 'test' operation of what you saw"
-                " ('undefined' of what you add, if nothing is there)"
+                "send the token of what you read, or add a 'test' operation of what you saw"
+                " ('undefined' where there was nothing)"
             )
             refused: Result = {"code": "precondition_required", "detail": detail, "applied": "no"}
             raise ToolRefused(self._beside(refused, catalog, key))
@@ -313,17 +320,17 @@ class AgentTools:
         key: _Key,
         wanted: Annotated[
             Mapping[str, Any],
-            Field(description="the part of the document that the agent wants, as an object"),
+            Field(description="the part of the document that you want, as an object"),
         ],
         token: _Token = "",
         why: _Why = "",
         skip_what_others_own: Annotated[
-            bool, Field(description="leave what others own as it is, instead of being refused")
+            bool, Field(description="skip the fields that others own, instead of being refused")
         ] = False,
     ) -> Result:
-        """State what the agent wants of a document, as a manager of its own name: it owns these
-        fields then, and what others own is kept. ``token`` of what was read is required where there
-        is such a document, for nobody may own what is in it."""
+        """Set the fields that you want in a document, as a manager with the agent's name: you then
+        own them, and what others own is kept. If the document exists, send the ``token`` of what
+        you read, because fields without an owner are overwritten."""
         self.scope.require_writable()
         self.scope.require(key)
         _require_token(token)
@@ -346,7 +353,7 @@ class AgentTools:
         except ToolRefused as refused:
             if token or refused.result["code"] != "precondition_failed":
                 raise
-            detail = f"{key!r} is there already: send the token of what you read"
+            detail = f"{key!r} exists already: read it, and send its token"
             raise ToolRefused({**refused.result, "detail": detail}) from refused
         result = self._result(written)
         result["skipped"] = _fitting([leaf.pointer for leaf in written.skipped])
@@ -355,7 +362,7 @@ class AgentTools:
     def undo(
         self,
         catalog: _CatalogName,
-        revision: Annotated[int, Field(description="that the commit made")],
+        revision: Annotated[int, Field(description="the revision that the commit made")],
         why: _Why = "",
     ) -> Result:
         """Undo a commit that this agent made; what others changed since is kept."""
@@ -379,11 +386,12 @@ class AgentTools:
     def history(
         self,
         catalog: _CatalogName,
-        key: Annotated[str, Field(description="of a document: only commits that change it")] = "",
-        after: Annotated[int, Field(description="a revision: only commits above it")] = 0,
+        key: Annotated[str, Field(description="only commits that change this document")] = "",
+        after: Annotated[int, Field(description="only commits above this revision")] = 0,
         limit: Annotated[int, Field(description=f"from 1 to {_COMMITS_MAX}")] = 20,
     ) -> Result:
-        """Commits above revision ``after``, oldest first. ``next`` is the ``after`` of more."""
+        """List the commits above revision ``after``, oldest first. ``next`` is the ``after`` of the
+        next page."""
         limit = _within("limit", limit, 1, _COMMITS_MAX)
         if key:
             self.scope.require(key)
@@ -537,7 +545,7 @@ def _refusal(error: Exception) -> Result:
         result.update(code=error.code, detail=error.detail, applied=error.applied)
         result["retryable"] = error.retryable
         if error.code == "idempotency_key_reused":
-            result["detail"] = "another call had this `call_id`: one that differs needs its own"
+            result["detail"] = "another call had this `call_id`: choose a new one for this call"
     if isinstance(error, Problem):
         result["problem"] = _short(error.problem)
         if isinstance(error, Conflict | PreconditionFailed) and error.current_value is not ABSENT:
@@ -560,7 +568,7 @@ def _value(value: Any, pointer: str) -> Result:
     named: Any = value.items() if isinstance(value, dict) else enumerate(value)
     parts = [[str(name), encoded_bytes(part)] for name, part in islice(named, _MEMBERS_MAX)]
     return {
-        "too_large": f"{size} bytes are too many: read its parts by 'pointer'",
+        "too_large": f"the value has {size} bytes: read its parts, by 'pointer'",
         "pointer": _short(pointer),
         "bytes_by_member": dict(_fitting(parts)),
         "members": len(value),
@@ -580,7 +588,7 @@ def _short(value: Any) -> Any:
 
 def _within(name: str, given: int, least: int, most: int) -> int:
     if not least <= given <= most:
-        detail = f"it is from {least} to {most}, not {given}"
+        detail = f"it must be from {least} to {most}, not {given}"
         raise _refused("invalid_argument", detail, pointer=f"/{name}")
     return given
 
@@ -588,7 +596,7 @@ def _within(name: str, given: int, least: int, most: int) -> int:
 def _require_token(token: str) -> None:
     """Refuse other tags: they match documents that weren't read, or are about others."""
     if token and not _TOKEN(token):
-        detail = "it is the token of the document, as 'read' told it"
+        detail = "it must be the document's token, as 'read' returned it"
         raise _refused("invalid_argument", detail, pointer="/token")
 
 

@@ -15,12 +15,12 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command("mcp", cls=ClientCommand)
-@click.option("--agent", default="agent", metavar="NAME", help="Who acts: commits name it.")
+@click.option("--agent", default="agent", metavar="NAME", help="The agent's name, for its commits.")
 @click.option("--model", metavar="NAME", help="The agent's language model, for its commits.")
 @click.option("--conversation", metavar="ID", help="The conversation, for its commits.")
 @click.option("--prefix", default="", help="Only documents whose keys begin with this.")
 @click.option("--read-only", is_flag=True, help="Leave out the tools that change something.")
-@click.option("--dry-run-only", is_flag=True, help="Try changes, but make none.")
+@click.option("--dry-run-only", is_flag=True, help="Only try changes, as dry runs.")
 @click.option(
     "--watch",
     "watched",
@@ -59,7 +59,7 @@ def mcp(
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         raise click.ClickException(
-            "this needs the extra mcp: pip install '.[mcp]' in the gateway's repository"
+            "gateway mcp needs the extra 'mcp': pip install '.[mcp]' in the gateway's repository"
         ) from error
     from gateway.cli.agent_tools import Agent, AgentTools, Scope
 
@@ -77,5 +77,6 @@ def mcp(
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if host not in _LOOPBACK or not port.isdigit() or int(port) > 65_535:
-        raise click.UsageError(f"--http takes a port of this machine, as 127.0.0.1:8765: {address}")
+        wanted = "an address of this machine with a port, such as 127.0.0.1:8765"
+        raise click.UsageError(f"--http must be {wanted}, not {address!r}")
     server.run("streamable-http", host=host, port=int(port))

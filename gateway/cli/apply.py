@@ -102,7 +102,7 @@ def apply(
     if prune and not run.failed:
         run.prune(prefix)
     elif prune:
-        session.output.message("nothing is pruned, since not all could be applied")
+        session.output.message("nothing was pruned, because not all documents could be applied")
     return run.report()
 
 

@@ -25,7 +25,7 @@ _OF_ONE: Final = (ForeignRecord, BeingRestored, StoreUnavailable)
 def run_backup(settings: Settings, catalog: str, path: Path) -> int:
     """Save the catalog to a new file, which appears once it is complete."""
     if path.exists():
-        raise click.UsageError(f"there is a file {str(path)!r}")
+        raise click.UsageError(f"the file {str(path)!r} already exists")
     with opened(settings) as (_, _, parts):
         backup = Backup(*parts)
         with whole_file(path, is_new=True) as file:
@@ -56,7 +56,8 @@ def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
             findings = [each.detail for each in verification.verify(saved.catalog)]
         except StoreUnavailable as error:
             why = f"{error.__cause__ or error}; see gateway verify"
-            raise click.ClickException(f"it is restored, but wasn't verified: {why}") from error
+            told = f"the catalog was restored, but could not be verified: {why}"
+            raise click.ClickException(told) from error
         for each in findings:
             click.echo(each)
         click.echo(f"verified: {len(findings)} findings")
@@ -73,7 +74,7 @@ def run_advance(settings: Settings, catalog: str | None, by: int) -> int:
             except (*_OF_ONE, RevisionNotFound) as error:
                 if catalog is None:
                     why = getattr(error, "detail", error)
-                    click.echo(f"catalog {name!r} isn't advanced: {why}", err=True)
+                    click.echo(f"catalog {name!r} was not advanced: {why}", err=True)
                     left += 1
                     continue
                 if isinstance(error, RevisionNotFound):
@@ -91,9 +92,9 @@ def _require_name(name: str, bytes_max: int) -> None:
     try:
         size_bytes = len(name.encode())
     except UnicodeEncodeError as error:
-        raise click.UsageError("--as: a catalog's name is UTF-8") from error
+        raise click.UsageError("--as: a catalog's name must be valid UTF-8") from error
     if not 0 < size_bytes <= bytes_max:
-        raise click.UsageError(f"--as: a catalog's name has 1 to {bytes_max} bytes")
+        raise click.UsageError(f"--as: a catalog's name must have 1 to {bytes_max} bytes")
 
 
 def _note(backup: Backup, saved: Saved) -> None:
@@ -102,4 +103,4 @@ def _note(backup: Backup, saved: Saved) -> None:
         backup.note(saved)
     except StoreUnavailable as error:
         why = error.__cause__ or error
-        click.echo(f"gateway: doctor doesn't know of this backup: {why}", err=True)
+        click.echo(f"gateway: the backup could not be noted for gateway doctor: {why}", err=True)

@@ -57,7 +57,7 @@ class _Seconds(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
-        return self.fail("this is no number", param, ctx) if isnan(seconds) else seconds
+        return self.fail("this is not a number", param, ctx) if isnan(seconds) else seconds
 
 
 def _options() -> list[click.Parameter]:
@@ -213,5 +213,5 @@ def _reader(path: Path) -> Callable[[], str]:
 def _checked(token: str, what: str) -> str:
     """The token, if it can be one. The error never quotes it: it may be another secret."""
     if _TOKEN.fullmatch(token) is None:
-        raise click.UsageError(f"{what} has characters that no bearer token has, or none at all")
+        raise click.UsageError(f"{what} is empty, or has characters that no bearer token can have")
     return token

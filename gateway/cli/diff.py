@@ -114,7 +114,8 @@ def diff(
         raise click.UsageError("--conflict and --prune need --manager")
     if path is not None:
         if key is not None or before is not None or after is not None or attributes:
-            raise click.UsageError("--file compares all documents: leave out KEY, --from, --to")
+            others = "KEY, --from, --to and --attributes"
+            raise click.UsageError(f"--file compares all documents: leave out {others}")
         applied = None if manager is None else ApplyOptions(manager, conflict or "refuse", prune)
         return _show_drift(Drift(session, catalog, path, prefix, applied, as_patch))
     if manager is not None:
@@ -215,7 +216,7 @@ def _sides(of: Subject, first: str | None, second: str | None) -> tuple[Side, Si
     if first == "-" or first.startswith("@"):
         if second is not None:
             raise click.UsageError("a file is compared with the document as it is: leave REV2 out")
-        name = "the standard input" if first == "-" else first[1:]
+        name = "standard input" if first == "-" else first[1:]
         local = Side(name, JSON.convert(first, None, None))
         return of.at(None), local
     revisions: list[int] = [REVISION(each) for each in (first, second) if each is not None]

@@ -108,7 +108,7 @@ def check_host(flags: Mapping[str, Any]) -> Iterator[CheckFinding]:
     elif settings.embedded:
         yield _disk(settings.data_dir)
     else:
-        yield ok("mongodb", "none is configured here: it wasn't looked at")
+        yield ok("mongodb", "not checked: none is configured here")
 
 
 def _versions() -> CheckFinding:
@@ -128,20 +128,23 @@ def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[CheckFinding, Settings
         resolved = module.resolve(flags)
     except ImportError as error:
         yield (
-            ok("settings", f"not looked at: {error.name} isn't installed (clients need none)"),
+            ok("settings", f"not checked: {error.name} isn't installed (clients need none)"),
             None,
         )
         return
     except module.SettingError as error:
-        yield fail("settings", str(error), "correct it; docs/settings.md has all of them"), None
+        yield fail("settings", str(error), "correct it; docs/settings.md lists all settings"), None
         return
     given = sorted(name for name, source in resolved.sources.items() if source != "default")
     yield (
-        ok("settings", f"{', '.join(given) or 'none'} given, the others by default"),
+        ok("settings", f"given: {', '.join(given) or 'none'}; all others have their defaults"),
         (resolved.settings),
     )
     for name, near in module.unknown_variables():
-        yield warn("settings", f"{name} is no setting", f"did you mean {near}?"), resolved.settings
+        yield (
+            warn("settings", f"{name} is not a setting", f"did you mean {near}?"),
+            resolved.settings,
+        )
 
 
 def check_certificate(
@@ -152,11 +155,11 @@ def check_certificate(
         module: Any = import_module("gateway.server.certificates")
         x509: Any = import_module("cryptography.x509")
     except ImportError as error:
-        return ok("certificate", f"not looked at: {error.name} isn't installed")
+        return ok("certificate", f"not checked: {error.name} isn't installed")
     try:
         module.require_usable(certificate, key, client_ca)
     except module.CertificateUnusable as error:
-        return fail("certificate", str(error), "the gateway can't start with it: correct it")
+        return fail("certificate", str(error), "correct it: the gateway can't start with it")
     end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     left = end - (now or datetime.now(UTC))
     said = f"{certificate} is valid until {end:%Y-%m-%d %H:%M} UTC"
@@ -172,7 +175,7 @@ def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[CheckFinding]
         module: Any = import_module("gateway.store.mongodb.diagnosis")
         unreachable = import_module("gateway.store.contract").StoreUnreachable
     except ImportError as error:
-        why = f"not looked at: {error.name} isn't installed"
+        why = f"not checked: {error.name} isn't installed"
         yield warn("mongodb", why, "pip install '.[server]' in the gateway's repository")
         return
     try:
@@ -184,7 +187,7 @@ def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[CheckFinding]
         yield fail(
             "mongodb",
             f"out of reach: {_without(uri, str(error))}",
-            "is it running, is it reachable from here, are user and password right?",
+            "check that it runs, can be reached from here, and takes this user and password",
         )
         return
     yield from diagnosed(diagnosis)
@@ -195,34 +198,35 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
     said = f"{diagnosis.version}, {diagnosis.topology}"
     supported_until = _MONGODB_SUPPORTED.get(major, date.max)
     if (major, minor) < _MONGODB_OLDEST:
-        yield fail("mongodb", said, "MongoDB 6.0 or later is needed")
+        yield fail("mongodb", said, "upgrade it: the gateway needs MongoDB 6.0 or later")
     elif not diagnosis.replicated:
         yield fail(
             "mongodb",
             said,
-            "make it a replica set (of one, at least): start it with --replSet and rs.initiate()",
+            "make it a replica set (one member is enough): start it with --replSet, then run"
+            " rs.initiate()",
         )
     elif (today or date.today()) > supported_until:
         said += f", out of support since {supported_until}"
-        yield warn("mongodb", said, "upgrade it, version by version")
+        yield warn("mongodb", said, "upgrade it, one major version after the other")
     else:
         yield ok("mongodb", said)
     if diagnosis.open_to_all:
         yield warn(
             "mongodb users",
             "it asks for no password: whoever reaches it may change everything",
-            "switch its access control on, and give the gateway a user with readWrite",
+            "turn its access control on, and give the gateway a user with readWrite",
         )
     if diagnosis.refused is not None:
         yield fail(
             "write concern",
-            f"no journaled write at a majority: {diagnosis.refused}",
-            "are a majority of its members up, and may this user write?",
+            f"a journaled write to a majority failed: {diagnosis.refused}",
+            "check that a majority of its members is up, and that this user may write",
         )
     else:
-        waited = f"a journaled write at a majority takes {diagnosis.acknowledged_ms:.0f} ms"
+        waited = f"a journaled write to a majority takes {diagnosis.acknowledged_ms:.0f} ms"
         if diagnosis.acknowledged_ms > _ACKNOWLEDGED_SLOW_MS:
-            help = "writes are as slow as this: look at disks and network"
+            help = "check disks and network: every write takes at least this long"
             yield warn("write concern", waited, help)
         else:
             yield ok("write concern", waited)
@@ -230,7 +234,7 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
         said, _, help = diagnosis.unknown_format.partition(": ")
         yield fail("format", said, help)
     if diagnosis.misfits:
-        help = "stop the gateways; put back a plain collection with all that it had"
+        help = "stop the gateways, and replace it by a plain collection with the same records"
         yield fail("collections", "; ".join(diagnosis.misfits), help)
     yield _indexes(diagnosis.foreign)
     if diagnosis.backups is not None:
@@ -238,7 +242,7 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
     if diagnosis.broken_restores:
         shown = ", ".join(repr(each) for each in diagnosis.broken_restores[:3])
         more = ", …" if len(diagnosis.broken_restores) > 3 else ""
-        said = f"broke off, and nobody can use these catalogs: {shown}{more}"
+        said = f"unfinished, so nobody can use these catalogs: {shown}{more}"
         yield fail("restores", said, "run gateway restore again, with any backup of each")
 
 
@@ -251,9 +255,10 @@ def check_backups(backups: BackupAges, now: datetime) -> CheckFinding:
         said = f"{len(backups.without)} of {backups.catalogs} catalogs have none: {shown}{more}"
         return warn("backups", said, help)
     if backups.oldest is None:
-        return ok("backups", "no catalog has changed since its own")
+        return ok("backups", "no catalog has changed since its last backup")
     catalog, time = backups.oldest
-    said = f"the oldest of a catalog that has changed since is {_age(now - time)} old, {catalog!r}"
+    old = _age(now - time)
+    said = f"the oldest of a catalog that has changed since is {old} old: {catalog!r}"
     return warn("backups", said, help) if now - time > _BACKUP_OLD else ok("backups", said)
 
 
@@ -268,7 +273,7 @@ def _indexes(foreign: Sequence[str]) -> CheckFinding:
     return fail(
         "indexes",
         "; ".join(foreign),
-        "drop them: if they refuse a value, its whole catalog can't be written",
+        "drop them: if one refuses a value, its whole catalog can't be written any more",
     )
 
 
@@ -292,17 +297,17 @@ def _disk(data_dir: Path) -> CheckFinding:
     said = f"{usage.free // _MIB} MiB free at {data_dir}"
     if usage.free < _DISK_NONE_BYTES:
         return fail(
-            "disk", said, "MongoDB stops writing soon: make room, or choose another --data-dir"
+            "disk", said, "make room or choose another --data-dir: MongoDB will stop writing soon"
         )
     if usage.free < _DISK_LOW_BYTES:
-        return warn("disk", said, "make room before it is needed")
+        return warn("disk", said, "make room before it is full")
     return ok("disk", said)
 
 
 def _advice(error: RequestError) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in error.detail:
-        return "give the certificate of the authority that issued it by --ca-file"
-    return "is it running, and is --url its address?"
+        return "name the certificate of the authority that issued it by --ca-file"
+    return "check that it runs, and that --url is its address"
 
 
 def check_service(session: Session, catalog: str | None) -> Iterator[CheckFinding]:
@@ -327,7 +332,7 @@ def _url(session: Session) -> Iterator[CheckFinding]:
     parts = urlsplit(session.url)
     host = parts.hostname or ""
     if parts.scheme == "http" and session.token is not None and not host.startswith(_LOOPBACK):
-        yield warn("url", f"{session.url}: the token is sent in clear", "use https")
+        yield warn("url", f"{session.url}: the token is sent unencrypted", "use https")
     else:
         yield ok("url", session.url)
 
@@ -338,13 +343,14 @@ def check_clock(answer: HttpAnswer, now_s: float) -> CheckFinding:
         there_s = parsedate_to_datetime(text or "").timestamp()
     except ValueError:
         return warn(
-            "clock", "the answer has no Date that can be read", "compare the clocks by hand"
+            "clock", "the answer has no Date, or an invalid one", "compare the clocks by hand"
         )
     # The header cuts the fraction off: on average, half a second.
     difference_s = there_s + 0.5 - now_s
-    said = f"the server's is {abs(difference_s):.0f} s {'ahead' if difference_s > 0 else 'behind'}"
+    way = "ahead" if difference_s > 0 else "behind"
+    said = f"the server's clock is {abs(difference_s):.0f} s {way}"
     if abs(difference_s) > _CLOCK_FAIL_S:
-        return fail("clock", said, "set both by NTP: tokens and dates in conditions fail so")
+        return fail("clock", said, "set both by NTP: otherwise, tokens and conditions by date fail")
     if abs(difference_s) > _CLOCK_WARN_S:
         return warn("clock", said, "set both by NTP")
     return ok("clock", "the same here and there, to the second")
@@ -354,7 +360,7 @@ def _ready(transport: Transport) -> CheckFinding:
     try:
         transport.request("GET", "/readyz")
     except RequestError as error:
-        return fail("readyz", explained(error), "it doesn't reach its MongoDB: see its log")
+        return fail("readyz", explained(error), "it can't reach its MongoDB: see the gateway's log")
     return ok("readyz", "its database answers")
 
 
@@ -362,11 +368,13 @@ def _contract(transport: Transport) -> CheckFinding:
     try:
         body = transport.request("GET", "/openapi.yaml").body
     except RequestError as error:
-        return warn("contract", explained(error), "is this a metadata gateway?")
+        return warn("contract", explained(error), "check that --url is a metadata gateway")
     found = _VERSION.search(body)
     version = found[1].decode(errors="replace") if found else "unknown"
     if not version.startswith("1."):
-        return warn("contract", f"version {version}, this client speaks 1", "update this client")
+        return warn(
+            "contract", f"version {version}, but this client speaks 1", "update this client"
+        )
     return ok("contract", f"version {version}")
 
 
@@ -376,15 +384,15 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
         answer = transport.request("GET", "/v1/catalogs", query=[("limit", 100)])
         listed = answer.json()["catalogs"]
     except NotAuthorized as error:
-        help = "give a valid one by GATEWAY_TOKEN or GATEWAY_TOKEN_FILE"
+        help = "set a valid one in GATEWAY_TOKEN or GATEWAY_TOKEN_FILE"
         yield fail("token", f"{given}: {explained(error)}", help)
         return
     except ClientError as error:
-        yield fail("token", f"{given}: {explained(error)}", "see its log")
+        yield fail("token", f"{given}: {explained(error)}", "see the gateway's log")
         return
     shown = ", ".join(each["catalog"] for each in listed[:5]) or "none so far"
     more = ", …" if len(listed) > 5 else ""
-    said = "a token is accepted" if session.token is not None else "none is asked for"
+    said = "the token is accepted" if session.token is not None else "none is required"
     yield ok("token", f"{said}; catalogs to read: {shown}{more}")
     yield from _tokens(transport)
     if catalog is not None:
@@ -409,11 +417,11 @@ def check_tokens(tokens: Sequence[Mapping[str, Any]], now: datetime) -> CheckFin
     }
     soon = sorted((end, name) for name, end in ends.items() if now < end < now + _ENDS_SOON)
     if not soon:
-        return ok("tokens", "none ends soon")
+        return ok("tokens", "none expires soon")
     shown = ", ".join(f"{name} on {end:%Y-%m-%d}" for end, name in soon[:5])
     more = f", and {len(soon) - 5} more" if len(soon) > 5 else ""
-    help = "issue new ones, and revoke the old ones once they are in use"
-    return warn("tokens", f"these end soon: {shown}{more}", help)
+    help = "issue new ones, and revoke the old ones once the new ones are in use"
+    return warn("tokens", f"these expire soon: {shown}{more}", help)
 
 
 def _rights(catalog: Catalog, transport: Transport) -> CheckFinding:
@@ -430,10 +438,10 @@ def _rights(catalog: Catalog, transport: Transport) -> CheckFinding:
             if _allows(transport, method, path + rest):
                 roles.append(role)
     except RequestError as error:
-        return fail("access", explained(error), "see its log")
+        return fail("access", explained(error), "see the gateway's log")
     if not roles:
-        help = "ask for a grant on it, as `gateway token create --grant read:…` gives"
-        return fail("access", f"nothing on {catalog.name!r}", help)
+        help = "ask for a token with a grant on it, as of `gateway token create --grant read:…`"
+        return fail("access", f"no rights on {catalog.name!r}", help)
     return ok("access", f"{', '.join(roles)} on {catalog.name!r}")
 
 

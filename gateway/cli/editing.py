@@ -37,7 +37,7 @@ _MINE, _BETWEEN, _NOW = "<<<<<<< yours", "=======", ">>>>>>> now"
 @click.command("edit", cls=ClientCommand)
 @click.argument("catalog", type=CATALOG)
 @click.argument("key", type=KEY)
-@click.option("--create", is_flag=True, help="Begin a new document if there is none.")
+@click.option("--create", is_flag=True, help="Start a new document if there is none.")
 @click.option("--attributes", is_flag=True, help="Edit the document's attributes instead.")
 @write_options
 @click.pass_obj
@@ -63,7 +63,7 @@ def edit(
     editing = _Editing(session.part(catalog, attributes), key, lists, given)
     written = editing.run(create=create)
     if written is None:
-        session.output.message("nothing was changed")
+        session.output.message("you changed nothing")
     else:
         answer(session, catalog, written)
 
@@ -112,7 +112,7 @@ class _Editing:
     def _run(self, *, create: bool) -> Written | None:
         base = self._read()
         if base is None and not create:
-            raise Missing(f"there is no document {self._key!r}; --create begins one")
+            raise Missing(f"there is no document {self._key!r}; --create starts one")
         text = _text({} if base is None else base.value).encode()
         while True:
             edited = self._edited(text)
@@ -123,7 +123,9 @@ class _Editing:
                 return both
             self._typed = text = both.text.encode()
             base = both.now
-            error_line("others changed the same places: decide, and remove the markers")
+            error_line(
+                "others changed the same places: decide which to keep, and remove the markers"
+            )
 
     def _edited(self, text: bytes) -> _Value | None:
         """What the editor leaves; it opens again until that is JSON. None: the text was left as it
@@ -133,12 +135,12 @@ class _Editing:
             if after == text:
                 if self._typed is None:
                     return None
-                what = "nothing was decided" if _MINE.encode() in text else "it still isn't JSON"
-                raise click.ClickException(f"{what}, and nothing is sent")
+                what = "the markers are still in" if _MINE.encode() in text else "still isn't JSON"
+                raise click.ClickException(f"nothing was sent: {what}")
             try:
                 return _Value(JSON.decode(after, "the text", None, None))
             except click.UsageError as error:
-                error_line(f"{error.format_message()}; it is opened again")
+                error_line(f"{error.format_message()}; opening the editor again")
                 text = after
 
     def _opened(self, text: bytes) -> bytes:
@@ -201,7 +203,7 @@ class _Editing:
 def _keep(text: bytes) -> None:
     with tempfile.NamedTemporaryFile(prefix="gateway-edit-", suffix=".json", delete=False) as file:
         file.write(text)
-    error_line(f"your text is in {file.name}")
+    error_line(f"your text is saved in {file.name}")
 
 
 def _text(value: Document) -> str:

@@ -80,13 +80,13 @@ def _hints(error: Problem) -> Iterator[tuple[str, str]]:
         yield "", _contested(item)
     if problem.get("overlap"):
         pointers = ", ".join(repr(each) for each in problem["overlap"][:_LISTED_MAX])
-        yield "", f"overlapping pointers {pointers}"
+        yield "", f"overlapping pointers: {pointers}"
     if "limit" in problem and "maximum" in problem:
         yield "", f"the limit {problem['limit']} is {problem['maximum']}"
     if error.retry_after_s is not None:
         yield "", f"try again in {error.retry_after_s:.0f} s"
     if isinstance(error, NotAuthorized) and error.status == 401:
-        yield "", "give a token by GATEWAY_TOKEN, GATEWAY_TOKEN_FILE or --token"
+        yield "", "give a valid token by GATEWAY_TOKEN, GATEWAY_TOKEN_FILE or --token"
 
 
 def _state_hints(problem: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -85,7 +85,7 @@ def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntr
     """
     try:
         if path == "-":
-            yield from _entries(sys.stdin.buffer, "the standard input", format_, prefix)
+            yield from _entries(sys.stdin.buffer, "standard input", format_, prefix)
             return
         with Path(path).open("rb") as file:
             yield from _entries(file, path, format_, prefix)
@@ -139,7 +139,7 @@ def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterat
         if not entry.key:
             raise ImportFileError(f"{place}: the key is empty")
         if entry.key in seen:
-            raise ImportFileError(f"{place}: the key {entry.key!r} came before")
+            raise ImportFileError(f"{place}: the key {entry.key!r} is repeated")
         seen.add(entry.key)
         if not entry.key.startswith(prefix):
             continue
@@ -174,7 +174,7 @@ def _of_export(file: IO[bytes], name: str) -> Iterator[tuple[str, ImportEntry]]:
 def _refuse_repeated(text: bytes, decoded: Any) -> None:
     way = repeated_member(text, msgspec.json.encode(decoded))
     if way is not None:
-        raise msgspec.DecodeError(f"the member '{join_pointer(way)}' comes twice")
+        raise msgspec.DecodeError(f"the member '{join_pointer(way)}' is repeated")
 
 
 @contextmanager
@@ -258,7 +258,7 @@ def import_(
 
 def _delete_others(session: Session, run: Import, prefix: str, allow_empty: bool) -> None:
     if not run.tally.is_clean:
-        session.output.message("nothing is deleted, since not all could be imported")
+        session.output.message("nothing was deleted, because not all documents could be imported")
         return
     if not run.keys and not allow_empty:
         raise ImportFileError("no documents in the file: deleting all others needs --allow-empty")
@@ -293,7 +293,7 @@ def _report(session: Session, catalog: str, tally: ImportTally, dry_run: bool) -
     session.output.answer(report)
     if tally.stopped is not None:
         show_error(tally.stopped, as_json=session.json_asked)
-        session.output.message("the rest was not sent: the same import again goes on from there")
+        session.output.message("the rest was not sent: run the same import again to continue")
         return exit_codes.exit_code(tally.stopped)
     if tally.errors:
         return exit_codes.exit_code(tally.errors[0][1])

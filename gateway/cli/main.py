@@ -109,7 +109,7 @@ def _resolve(flags: dict[str, Any]) -> Resolved:
     except SettingError as error:
         raise click.UsageError(str(error)) from error
     for name, near in unknown_variables():
-        click.echo(f"gateway: {name} is no setting; did you mean {near}?", err=True)
+        click.echo(f"gateway: {name} is not a setting; did you mean {near}?", err=True)
     return resolved
 
 
@@ -151,8 +151,10 @@ def serve(**flags: Any) -> int:
 @main.command()
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Verify every catalog.")
-@click.option("--after", metavar="CATALOG", help="With --all: begin behind this one, by name.")
-@click.option("--independent", is_flag=True, help="Also apply each patch with package jsonpatch.")
+@click.option("--after", metavar="CATALOG", help="With --all: start after this one, by name.")
+@click.option(
+    "--independent", is_flag=True, help="Also apply each patch with the package jsonpatch."
+)
 @database_flags
 def verify(
     catalog: str | None, every: bool, after: str | None, independent: bool, **flags: Any
@@ -204,7 +206,7 @@ def restore(file: Path, more: tuple[str, ...], name: str | None, **flags: Any) -
             " another name"
         )
     if not file.is_file():
-        raise click.UsageError(f"there is no file {str(file)!r}")
+        raise click.UsageError(f"the file {str(file)!r} doesn't exist")
     settings = _on_mongodb(flags)
     return int(import_module("gateway.cli.backing_up").run_restore(settings, file, name))
 
@@ -212,7 +214,7 @@ def restore(file: Path, more: tuple[str, ...], name: str | None, **flags: Any) -
 @main.command()
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Repair every catalog.")
-@click.option("--apply", is_flag=True, help="Do it; without this, only say what would be done.")
+@click.option("--apply", is_flag=True, help="Repair; without this, only show what would be done.")
 @database_flags
 def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
     """Rewrite the documents of CATALOG that differ from its log, as the log has them.

@@ -49,7 +49,7 @@ class JsonType(Kind):
             value = msgspec.json.decode(text)
             twice = repeated_member(text, msgspec.json.encode(value))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            hint = "; a text needs its quotes: '\"…\"'" if text[:1].isalpha() else ""
+            hint = "; a string needs its quotes: '\"…\"'" if text[:1].isalpha() else ""
             self.fail(f"{source} isn't JSON: {error}{hint}", param, ctx)
         if twice is not None:
             self.fail(f"{source} has the member '{join_pointer(twice)}' twice", param, ctx)
@@ -62,9 +62,9 @@ def read_source(
     """The name of the source of ``value``, and the text that it stands for."""
     if value == "-":
         try:
-            return "the standard input", sys.stdin.buffer.read()
+            return "standard input", sys.stdin.buffer.read()
         except OSError as error:
-            kind.fail(f"can't read the standard input: {error.strerror}", param, ctx)
+            kind.fail(f"can't read standard input: {error.strerror}", param, ctx)
     if value.startswith("@"):
         path = value[1:]
         try:
@@ -86,7 +86,7 @@ class TestType(Kind):
             return value
         pointer, equals, text = value.partition("=")
         if not equals or (pointer and not pointer.startswith("/")):
-            self.fail("POINTER=JSON is needed, such as /name='\"orders\"'", param, ctx)
+            self.fail("it must be POINTER=JSON, such as /name='\"orders\"'", param, ctx)
         return {"op": "test", "path": pointer, "value": JSON.convert(text, param, ctx)}
 
 
@@ -100,7 +100,7 @@ class RangeType(Kind):
             return value
         prefix, equals, revision = value.rpartition("=")
         if not equals or not (revision.isascii() and revision.isdigit()):
-            self.fail("PREFIX=REVISION is needed, such as tables/=12", param, ctx)
+            self.fail("it must be PREFIX=REVISION, such as tables/=12", param, ctx)
         return prefix, int(revision)
 
 
@@ -151,7 +151,7 @@ class NameType(Kind):
         try:
             text.encode()
         except UnicodeEncodeError:
-            self.fail("this isn't UTF-8", param, ctx)
+            self.fail("this isn't valid UTF-8", param, ctx)
         if not text:
             self.fail("this name is empty", param, ctx)
         return text

@@ -203,7 +203,9 @@ def whole_file(path: Path, *, is_new: bool = False) -> Iterator[BinaryIO]:
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
-        raise click.ClickException(f"can't write beside {str(path)!r}: {error.strerror}") from error
+        raise click.ClickException(
+            f"can't write to the folder of {str(path)!r}: {error.strerror}"
+        ) from error
     try:
         with _written(path):
             with os.fdopen(handle, "wb") as file:
@@ -214,7 +216,7 @@ def whole_file(path: Path, *, is_new: bool = False) -> Iterator[BinaryIO]:
             (_take_free_name if is_new else os.replace)(name, path)
             _keep_names(path.parent)
     except FileExistsError as error:
-        raise click.UsageError(f"there is a file {str(path)!r}") from error
+        raise click.UsageError(f"the file {str(path)!r} already exists") from error
     finally:
         with suppress(FileNotFoundError):  # it has taken its place
             os.unlink(name)

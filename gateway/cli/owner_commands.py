@@ -99,7 +99,7 @@ def give_back(
         catalog_of = session.gateway.catalog(catalog)
         done = catalog_of.give_back(key, *pointers, if_match=if_match, **write)
     if not done.changed and not done.replayed:
-        session.output.message("nothing is given back: no plain write owns anything there")
+        session.output.message("nothing was given back: no plain write owns anything there")
     answer(session, catalog, done)
 
 

@@ -62,7 +62,7 @@ class TopicWriter:
         left = self._producer.flush(_FLUSH_S)
         if self._error is not None or left:
             raise click.ClickException(
-                f"Kafka has not taken everything: {self._error or f'{left} messages wait'}"
+                f"Kafka didn't take all messages: {self._error or f'{left} still wait'}"
             )
 
     def _delivered(self, error: object, _: object) -> None:
@@ -71,7 +71,9 @@ class TopicWriter:
 
 @click.command("relay", cls=ReadCommand)
 @click.argument("catalog", type=CATALOG)
-@click.option("--kafka", required=True, metavar="HOST:PORT,…", help="The brokers to begin with.")
+@click.option(
+    "--kafka", required=True, metavar="HOST:PORT,…", help="The brokers to connect to first."
+)
 @click.option("--topic", required=True, help="The topic to write to.")
 @click.option(
     "--position",
@@ -84,7 +86,7 @@ class TopicWriter:
     "--after",
     type=REVISION,
     metavar="N",
-    help="If there is no position yet: commits above this revision.",
+    help="If there is no position yet: start with the commits above this revision.",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N commits.")
 @click.option(
@@ -191,7 +193,7 @@ def _producer(brokers: str, settings: tuple[str, ...]) -> _Producer:
     try:
         return cast(_Producer, Producer(given))
     except KafkaException as error:
-        raise click.UsageError(f"the Kafka client can't be made: {error}") from error
+        raise click.UsageError(f"can't create the Kafka client: {error}") from error
 
 
 def _read_position(path: Path) -> int | None:
@@ -200,7 +202,7 @@ def _read_position(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     if not text.isdecimal():
-        raise click.UsageError(f"--position: {path} holds no revision")
+        raise click.UsageError(f"--position: {path} doesn't contain a revision")
     return int(text)
 
 

@@ -53,7 +53,7 @@ def explain(session: Session, catalog: str, key: str, pointer: str, recursive: b
             shape = _shape(place, field, required) | {"schema": pattern}
             session.output.record(shape, _line(shape))
     if not found:
-        raise Missing(f"the schemas of {key!r} say nothing of what is in '{pointer}'")
+        raise Missing(f"the schemas of {key!r} describe no fields in '{pointer}'")
 
 
 _Schema = Any  # an object, or a boolean

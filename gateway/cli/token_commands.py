@@ -44,10 +44,12 @@ class _LifetimeType(Kind):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", str(value))
         if found is None:
-            self.fail("it is a number with s, m, h or d: 20s, 30m, 12h, 90d", param, ctx)
+            self.fail("it must be a number with s, m, h or d, such as 12h or 90d", param, ctx)
         seconds = int(found[1]) * _UNITS_S[found[2]]
         if seconds > _DAYS_MAX * 86_400:
-            self.fail(f"at most {_DAYS_MAX}d; without it, the token doesn't expire", param, ctx)
+            self.fail(
+                f"it can be at most {_DAYS_MAX}d; without it, the token doesn't expire", param, ctx
+            )
         return seconds
 
 

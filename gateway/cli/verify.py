@@ -60,7 +60,7 @@ def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
                     left += not each.mended
                 else:
                     left += each.key is None
-        click.echo("nothing is left to be repaired" if not left else f"left: {left}")
+        click.echo("nothing is left to repair" if not left else f"left: {left}")
         return 1 if left else 0
 
 

@@ -59,7 +59,9 @@ def writing(
         raise click.UsageError(str(error)) from error
     except RequestError as error:
         if error.applied == "unknown":
-            said = f"send it again with --idempotency-key {idempotency_key}: it is applied once"
+            said = (
+                f"send it again with --idempotency-key {idempotency_key}: it is applied once only"
+            )
             error.detail += f"; {said}"
         raise
 
@@ -151,7 +153,9 @@ def patch(
     - for standard input. The gateway applies all of it to the current document, or nothing.
     """
     if rebase and if_match is None:
-        raise click.UsageError("--rebase needs --if-match: the state that the patch was made for")
+        raise click.UsageError(
+            "--rebase needs --if-match: the token of what the patch was made for"
+        )
     if merge and tests:
         raise click.UsageError("a merge patch has no tests: leave --test out")
     part = session.part(catalog, attributes)
@@ -192,7 +196,7 @@ def _operations(given: Any) -> tuple[list[Any], Any]:
     """The operations and the array keys. What they mean is for the gateway to say."""
     listed = given.get("patch") if isinstance(given, dict) else given
     if isinstance(listed, list) and not all(isinstance(each, dict) for each in listed):
-        raise click.UsageError('each operation must be an object, as {"op": "remove", …}')
+        raise click.UsageError('each operation must be an object, such as {"op": "remove", …}')
     if isinstance(given, list):
         return given, None
     if isinstance(given, dict) and isinstance(given.get("patch"), list):

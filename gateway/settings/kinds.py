@@ -166,7 +166,7 @@ def choices(*values: str) -> Kind:
             raise ValueError
         return chosen
 
-    return Kind(f"some of {', '.join(values)}, with commas", parse, ",".join, "LIST")
+    return Kind(f"one or more of {', '.join(values)}, separated by commas", parse, ",".join, "LIST")
 
 
 def networks() -> Kind:

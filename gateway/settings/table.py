@@ -86,7 +86,8 @@ class Settings:
         kinds.integer(1, 256),
         _default_workers,
         "worker processes. Take at most one for each core that MongoDB and the clients leave free:"
-        " workers that wait for a core slow each other down, and one at a time writes a catalog",
+        " workers that wait for a core slow each other down, and only one at a time writes to a"
+        " catalog",
         choose="1 on a machine with at most two cores, else 2",
     )
     connections_max: int = _setting(
@@ -98,7 +99,9 @@ class Settings:
         "seconds without a sign of life after which a worker is killed and replaced",
     )
     graceful_timeout_s: int = _setting(
-        kinds.integer(1, 3600), 30, "seconds that running requests may take to finish at a stop"
+        kinds.integer(1, 3600),
+        30,
+        "seconds that running requests may take to finish once the gateway is stopped",
     )
 
     # Access
@@ -128,20 +131,20 @@ class Settings:
         "address of the public keys that verify JWTs; without this, no JWT is accepted",
     )
     jwt_issuer: str | None = _setting(
-        kinds.text("the text that `iss` of a JWT must be"),
+        kinds.text("the value of `iss` in the JWTs"),
         None,
         "issuer of the JWTs that are accepted",
     )
     jwt_audience: str | None = _setting(
-        kinds.text("the text that `aud` of a JWT must be or hold"),
+        kinds.text("the value of `aud` in the JWTs, or one of its values"),
         None,
         "audience that a JWT must be issued for",
     )
     jwt_subject_prefix: str | None = _setting(
         kinds.text("a text of at most 100 characters", 100),
         None,
-        "text before a JWT's `sub` in its principal's name, to keep it apart from other principals;"
-        " `-`: none, and a subject and a token of the same name are one principal",
+        "text before a JWT's `sub` in its principal's name, to tell it from other principals;"
+        " `-`: none, so that a subject and a token of the same name are one principal",
         choose="`jwt_issuer` and `#`",
     )
     jwt_algorithms: tuple[str, ...] = _setting(
@@ -163,7 +166,7 @@ class Settings:
     oidc_client_id: str | None = _setting(
         kinds.text("the id of a client"),
         None,
-        "what the issuer `jwt_issuer` knows the console as; without this, people enter a token"
+        "client id of the console at the issuer `jwt_issuer`; without this, people enter a token"
         " instead of signing in by OpenID Connect",
     )
     oidc_client_secret: str | None = _setting(
@@ -173,9 +176,9 @@ class Settings:
         secret=True,
     )
     oidc_scopes: str = _setting(
-        kinds.text("scopes with spaces between them"),
+        kinds.text("scopes, separated by spaces"),
         "openid profile email",
-        "scopes that signing in asks for",
+        "scopes to ask for when somebody signs in",
     )
 
     # Logs, on stderr
@@ -271,35 +274,35 @@ class Settings:
     retention_age_s: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
         None,
-        "seconds that commits are kept; forever without this and `retention_commits`. A catalog's"
+        "seconds that commits are kept; without this and `retention_commits`, forever. A catalog's"
         " own settings override both",
     )
     retention_commits: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
         None,
         "number of latest commits of a catalog that are kept; with `retention_age_s`, a commit is"
-        " kept while either keeps it",
+        " kept as long as either setting keeps it",
     )
     idempotency_retention_s: int = _setting(
         kinds.integer(1, 1_000_000_000),
         604_800,
-        "seconds that a reply is remembered under its idempotency key, even without its history",
+        "seconds that an answer is remembered under its idempotency key, even if the history is"
+        " compacted",
     )
     sweep_grace_s: int = _setting(
         kinds.integer(10, 1_000_000),
         300,
-        "seconds that compacted history stays in the database: more than twice as long as any"
-        " worker sleeps in the middle of a write, and longer than the clocks of two machines"
-        " differ",
+        "seconds that compacted history stays in the database; must exceed twice any suspension of"
+        " a worker in the middle of a write, and any difference between the machines' clocks",
     )
     tombstone_grace_s: int = _setting(
         kinds.integer(600, 1_000_000_000),
         86_400,
-        "seconds that a deletion is remembered at least, even if its history is compacted; must"
+        "least seconds that a deletion is remembered, even if its history is compacted; must"
         " exceed any suspension of a worker and any difference between the machines' clocks",
     )
     pin_seconds_max: int = _setting(
-        kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin may hold before its renewal"
+        kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin may hold until it is renewed"
     )
     pins_max: int = _setting(
         kinds.integer(1, 1000), 400, "pins of a catalog, including those of running exports"
@@ -310,8 +313,8 @@ class Settings:
     compaction_interval_s: int = _setting(
         kinds.integer(0, 1_000_000_000),
         300,
-        "seconds between two rounds of the compactor, which runs in one of all workers; 0: never"
-        " in this process",
+        "seconds between two rounds of the compactor, which runs in one worker of all gateways;"
+        " 0: never in this process",
     )
     compaction_pause_ms: int = _setting(
         kinds.integer(0, 60_000), 10, "milliseconds that compaction pauses after each step"
@@ -327,7 +330,7 @@ class Settings:
     watch_lag_max: int = _setting(
         kinds.integer(1, 1_000_000_000),
         10_000,
-        "commits by which a feed may fall back from its closest distance to the head before it is"
+        "commits that a feed may fall behind, from when it was closest to the head, before it is"
         " ended",
     )
     watch_bookmark_s: int = _setting(
@@ -349,12 +352,12 @@ class Settings:
         kinds.integer(0, 1_000_000_000),
         86_400,
         "seconds for which history is held for a subscription that fails or is paused; after that,"
-        " it may have to begin anew with the state",
+        " it may have to start again with the state",
     )
     subscription_claim_s: int = _setting(
         kinds.integer(1, 600),
         30,
-        "seconds after which another worker delivers for the subscriptions of one that died; a"
+        "seconds after which another worker takes over the subscriptions of one that died; a"
         " delivery may take a third of that",
     )
     subscription_networks: tuple[Network, ...] = _setting(
@@ -367,18 +370,18 @@ class Settings:
     writes_in_flight_max: int = _setting(
         kinds.integer(1, 1_000_000),
         256,
-        "writes that a worker has under way, without bulk requests; more are refused with 429"
-        " within seconds, before their bodies are read",
+        "writes that a worker may have under way, not counting bulk requests; more are refused with"
+        " 429 within seconds, before their bodies are read",
     )
     writes_in_flight_bytes_max: int = _setting(
         kinds.size(1024, 16 * 1024 * MIB),
         64 * MIB,
-        "size of the bodies of the writes that a worker has under way",
+        "size of the bodies of the writes that a worker may have under way",
     )
     reads_in_flight_max: int = _setting(
         kinds.integer(1, 1_000_000),
         1024,
-        "reads that a worker has under way, without feeds; more are refused with 429",
+        "reads that a worker may have under way, not counting feeds; more are refused with 429",
     )
     memory_bytes_max: int = _setting(
         kinds.size(64 * MIB, 1024 * 1024 * MIB),
@@ -394,7 +397,7 @@ class Settings:
     bulk_requests_max: int = _setting(
         kinds.integer(1, 65536),
         2048,
-        "bulk requests that a worker has under way; more are refused with 429",
+        "bulk requests that a worker may have under way; more are refused with 429",
     )
 
     # Limits per principal (docs/limits.md)
@@ -470,7 +473,7 @@ class Settings:
         kinds.size(0, MIB), 64 * 1024, "size of a document's attributes, as JSON"
     )
     owned_leaves_max: int = _setting(
-        kinds.integer(1, 1_000_000), 10_000, "leaves of one document that have owners"
+        kinds.integer(1, 1_000_000), 10_000, "fields of one document that have owners"
     )
     managers_max: int = _setting(
         kinds.integer(1, 10_000), 100, "managers that own anything in one document"
@@ -478,15 +481,15 @@ class Settings:
     owners_max: int = _setting(
         kinds.integer(1, 10_000_000),
         200_000,
-        "owners of the leaves of one document; one that owns two leaves counts twice",
+        "owners of the fields of one document; one that owns two fields counts twice",
     )
     owners_bytes_max: int = _setting(
-        kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"
+        kinds.size(1024, 4 * MIB), MIB, "size of a document's owners after an apply"
     )
     catalog_deletion_keys_max: int = _setting(
         kinds.integer(1, 100_000),
         20_000,
-        "documents of a catalog that one commit may delete as a whole",
+        "documents that one commit may delete, if a catalog is deleted as a whole",
     )
     patch_operations_max: int = _setting(kinds.integer(1, 100_000), 1000, "operations in one patch")
     transaction_actions_max: int = _setting(

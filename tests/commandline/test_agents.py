@@ -307,7 +307,7 @@ def test_an_apply_replaces_nothing_that_was_not_read(gateway: Gateway, catalog: 
         catalog.put("plain", {"owner": "ann"})
         refused = await agent("apply", key="plain", wanted={"owner": "ada"})
         assert (refused.refused, refused["code"]) == (True, "precondition_failed")
-        assert "send the token" in refused["detail"]
+        assert "send its token" in refused["detail"]
         assert refused["value"] == catalog.get("plain").value == {"owner": "ann"}
         catalog.put("plain", {"owner": "bob"})
         stale = await agent("apply", key="plain", wanted={"owner": "ada"}, token=refused["token"])
@@ -1035,7 +1035,7 @@ def test_each_argument_is_described_and_each_operation_is_named(
             for name, argument in each.input_schema["properties"].items():
                 assert argument.get("description"), (each.name, name)
         wrong = await agent("preview", key="tables/orders", operations=[{"op": "?", "path": ""}])
-        known = wrong["detail"].partition("known are ")[2].split(", ")
+        known = wrong["detail"].partition("known operations: ")[2].split(", ")
         assert len(known) > 20
         said = tools["change"].input_schema["properties"]["operations"]["description"]
         assert [each for each in known if f'"{each}"' not in said] == []
@@ -1046,9 +1046,9 @@ def test_each_argument_is_described_and_each_operation_is_named(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--agent", "a\nb"), "not a name"),
-        (("--http", "0.0.0.0:80"), "a port of this machine"),
-        (("--http", "here"), "a port of this machine"),
+        (("--agent", "a\nb"), "a name must be 1 to 100"),
+        (("--http", "0.0.0.0:80"), "an address of this machine"),
+        (("--http", "here"), "an address of this machine"),
     ],
 )
 def test_wrong_options_are_named(options: tuple[str, ...], said: str) -> None:

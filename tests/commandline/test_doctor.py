@@ -60,7 +60,7 @@ def test_a_gateway_that_is_away_fails_with_what_to_do() -> None:
     ran = Commands("http://127.0.0.1:1")("doctor", code=1)
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FAIL")]
     assert line.startswith("FAIL  livez: unreachable")
-    assert "is it running" in line
+    assert "check that it runs" in line
 
 
 def test_a_certificate_of_an_unknown_authority_is_told(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_a_backup_that_is_old_or_missing_is_told() -> None:
         assert told.help or told.state == "ok"
         return told.state, told.detail
 
-    assert found((), None) == ("ok", "no catalog has changed since its own")
+    assert found((), None) == ("ok", "no catalog has changed since its last backup")
     assert found((), 0.5)[0] == "ok"
     state, detail = found((), 9)
-    assert (state, "9 days old, 'shop'" in detail) == ("warn", True)
+    assert (state, "9 days old: 'shop'" in detail) == ("warn", True)
     state, detail = found(("a", "b"), 0.5)
     assert (state, detail) == ("warn", "2 of 5 catalogs have none: 'a', 'b'")
 
@@ -202,7 +202,7 @@ def test_tokens_that_end_soon_are_told() -> None:
     told = service_checks.check_tokens(soon, now)
     assert (told.state, told.detail) == (
         "warn",
-        "these end soon: nightly (id-nightly) on 2026-11-10",
+        "these expire soon: nightly (id-nightly) on 2026-11-10",
     )
 
     def reply(asked: Asked) -> Reply:
@@ -285,7 +285,7 @@ def test_settings_that_are_wrong_or_misspelt_are_told(run: Commands) -> None:
     ran = run("doctor", "-q", environment={"GATEWAY_WORKERS": "none"}, code=1)
     assert ran.stdout.startswith("FAIL  settings: GATEWAY_WORKERS")
     ran = run("doctor", "-q", environment={"GATEWAY_WORKRES": "2"})
-    assert ran.stdout.startswith("warn  settings: GATEWAY_WORKRES is no setting")
+    assert ran.stdout.startswith("warn  settings: GATEWAY_WORKRES is not a setting")
     own = {"GATEWAY_TOKEN": "x", "GATEWAY_CA_FILE": __file__}
     assert run("doctor", "-q", environment=own).stdout == ""
 
@@ -314,7 +314,7 @@ def test_a_token_in_clear_is_warned_of() -> None:
     ran = Commands("http://gateway.invalid")(
         "doctor", "-q", "--timeout=0.1", environment=environment, code=1
     )
-    assert "warn  url: http://gateway.invalid: the token is sent in clear" in ran.stdout
+    assert "warn  url: http://gateway.invalid: the token is sent unencrypted" in ran.stdout
 
 
 @pytest.mark.mongod

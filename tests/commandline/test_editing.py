@@ -72,7 +72,7 @@ def test_what_is_left_as_it_is_isnt_written(run: Commands, catalog: str, editor:
     run("put", catalog, "k", "1")
     for step in ("pass", "text = ' 1 '"):
         told = run("edit", catalog, "k", environment=editor.environment(step))
-        assert "nothing was changed" in told.stderr
+        assert "you changed nothing" in told.stderr
     run("edit", catalog, "absent", environment=editor.environment("pass"), code=3)
     made = editor.environment("text = '{\"n\": 1}'")
     assert run("edit", catalog, "absent", "--create", environment=made).json()["created"] is True
@@ -122,7 +122,7 @@ def test_a_conflict_opens_it_again_with_both(run: Commands, catalog: str, editor
 
 
 def kept(told: str) -> Path:
-    return Path(told.partition("your text is in ")[2].splitlines()[0])
+    return Path(told.partition("your text is saved in ")[2].splitlines()[0])
 
 
 def test_a_refused_edit_keeps_the_text(run: Commands, catalog: str, editor: Editor) -> None:
@@ -161,7 +161,7 @@ def test_a_text_that_is_no_json_is_kept_where_it_is_given_up(
     for given_up in ("pass", "sys.exit(1)"):
         shows = editor.environment('text = \'{"long": "work",}\'', given_up)
         told = run("edit", catalog, "k", environment=shows, code=1)
-        path = Path(told.stderr.split("your text is in ")[1].splitlines()[0])
+        path = Path(told.stderr.split("your text is saved in ")[1].splitlines()[0])
         assert path.read_text().rstrip("\n") == '{"long": "work",}'
         path.unlink()
 
@@ -180,7 +180,7 @@ def test_what_an_editor_has_written_is_kept_however_it_ends(
 ) -> None:
     run("put", catalog, "k", "1")
     told = run("edit", catalog, "k", environment=editor.environment(step), code=1)
-    assert ("your text is in" in told.stderr) is is_kept
+    assert ("your text is saved in" in told.stderr) is is_kept
     assert run("get", catalog, "k").json() == 1
     if is_kept:
         kept(told.stderr).unlink()
@@ -192,7 +192,7 @@ def test_an_editor_that_leaves_nothing_new_changes_nothing(
 ) -> None:
     run("put", catalog, "k", "1")
     told = run("edit", catalog, "k", environment=editor.environment(step))
-    assert told.error() == "gateway: nothing was changed"
+    assert told.error() == "gateway: you changed nothing"
 
 
 def test_an_editor_of_unbalanced_quotes_is_named(run: Commands, catalog: str) -> None:
@@ -212,7 +212,7 @@ def test_an_interrupted_edit_keeps_the_text(
     run("put", catalog, "k", "1")
     monkeypatch.setattr("gateway.cli.editing._Editing._send", interrupted)
     told = run("edit", catalog, "k", environment=editor.environment("text = '2'"), code=130)
-    path = Path(told.stderr.split("your text is in ")[1].splitlines()[0])
+    path = Path(told.stderr.split("your text is saved in ")[1].splitlines()[0])
     assert path.read_text().strip() == "2"
     path.unlink()
 

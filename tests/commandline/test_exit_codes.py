@@ -96,7 +96,7 @@ def test_the_documented_table_is_the_one_that_holds() -> None:
             problem(412, "precondition_failed", overlap=["/x"]),
             ("patch", "c", "k", "[]", "--if-match", "1-a", "--rebase"),
             4,
-            "overlapping pointers '/x'",
+            "overlapping pointers: '/x'",
         ),
         (
             problem(422, "schema_violation", errors=[{"pointer": "/n", "message": "is no text"}]),
@@ -150,7 +150,7 @@ def test_what_the_gateway_says_can_not_act_on_a_terminal() -> None:
         (("get", "--values"), "--values"),
         (("get", "c", "k", "--revision", "1", "--at", "2026-01-01T00:00:00Z"), "not both"),
         (("get", ""), "empty"),
-        (("put", "c", "k", "orders"), "a text needs its quotes"),
+        (("put", "c", "k", "orders"), "a string needs its quotes"),
         (("put", "c", "k", '{"a": 1'), "isn't JSON"),
         (("put", "c", "k", "1e400"), "isn't JSON"),
         (("put", "c", "k", '{"a": {"b": 1, "b": 2}}'), "the member '/a/b' twice"),
@@ -173,8 +173,8 @@ def test_what_the_gateway_says_can_not_act_on_a_terminal() -> None:
         (("import", "c", "-", "--if-absent", "--replace"), "contradict"),
         (("import", "c", "-", "--allow-empty"), "--delete-others"),
         (("get", "--url", "ftp://x"), "http or https"),
-        (("get", "--url", "http://h/?a=1"), "no query"),
-        (("get", "--url", "http://h:port"), "no URL"),
+        (("get", "--url", "http://h/?a=1"), "can't have a query"),
+        (("get", "--url", "http://h:port"), "this is not a URL"),
         (("get", "--output", "xml"), "xml"),
         (("gte",), "gte"),
     ],
@@ -186,4 +186,4 @@ def test_wrong_usage_is_exit_code_2_and_asks_nobody(arguments: tuple[str, ...], 
 
 
 def test_a_timeout_that_is_no_number_is_wrong_usage(run: Commands) -> None:
-    assert "'--timeout': this is no number" in run("get", "--timeout", "nan", code=2).error()
+    assert "'--timeout': this is not a number" in run("get", "--timeout", "nan", code=2).error()

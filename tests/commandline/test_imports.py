@@ -91,7 +91,7 @@ def test_the_doctor_says_what_it_could_not_look_at() -> None:
     url = "--url=http://127.0.0.1:1"
     code, _, output = run_without(OF_THE_SERVICE, "doctor", url)
     assert code == 1
-    assert "ok    settings: not looked at: environs isn't installed" in output
+    assert "ok    settings: not checked: environs isn't installed" in output
     assert "FAIL  livez: " in output
 
 

@@ -87,7 +87,7 @@ def test_a_conflict_is_named_and_the_others_are_applied(run: Commands, catalog: 
     failed = run("apply", catalog, "-f", "-", "--manager", "b", "--prune", stdin=lines, code=4)
     assert "owned_by_others" in failed.stderr
     assert "contested '/x': it is 1, wanted 2" in failed.stderr
-    assert "nothing is pruned" in failed.stderr
+    assert "nothing was pruned" in failed.stderr
     assert (failed.json()["changed"], failed.json()["refused"]) == (1, 1)
     skipped = run("apply", catalog, "-f", "-", "--manager", "b", "--conflict", "skip", stdin=lines)
     assert skipped.json()["skipped"] == 1

@@ -293,7 +293,7 @@ def test_a_line_that_can_not_be_made_says_where_it_is_from_and_nothing_else(
         logging.LogRecord("gateway", 30, "/a/file.py", 7, "%d documents", ("secret",), None)
     )
     (line,) = lines()
-    assert line["event"] == "a line can't be logged, of /a/file.py:7"
+    assert line["event"] == "a log line of /a/file.py:7 could not be formatted"
     assert "secret" not in json.dumps(line)
 
 
@@ -357,6 +357,6 @@ def test_nobody_waits_for_a_log_that_nobody_reads(
     assert stream.getvalue() == ""
     kept = [line["event"] for line in found[:-2]]
     assert kept == [f"line {number}" for number in range(len(kept))]
-    lost = f"{3001 - len(kept)} lines before this one are lost: nobody read the log"
+    lost = f"{3001 - len(kept)} earlier lines were lost, because nobody read the log"
     assert (found[-2]["level"], found[-2]["event"]) == ("warning", lost)
     assert found[-1]["event"] == "the last line"

@@ -184,7 +184,7 @@ def test_of_all_catalogs_one_that_cant_be_advanced_keeps_no_other_from_it(dump: 
         advanced = command(dump.uri, database, "advance", "--all")
     assert advanced.exit_code == 1
     assert advanced.output.splitlines() == [
-        "catalog 'dropped' isn't advanced: the head can't be read: its tail is null",
+        "catalog 'dropped' was not advanced: the head can't be read: its tail is null",
         f"catalog 'shop': from revision {dump.was} to {dump.was + BY}",
     ]
 

@@ -201,7 +201,7 @@ def test_a_backup_that_the_database_is_not_told_of_is_whole(
     monkeypatch.setattr(MongoCopies, "note_copy", away)
     saved = command(uri, database, "backup", "untold", tmp_path / "untold")
     assert saved.exit_code == 0
-    assert "doctor doesn't know of this backup: read-only" in saved.stderr
+    assert "the backup could not be noted for gateway doctor: read-only" in saved.stderr
     assert (tmp_path / "untold").exists()
 
 
@@ -262,7 +262,10 @@ def test_a_catalog_that_is_restored_but_not_verified_is_told_so(
         patched.setattr(Verification, "verify", away)
         restored = command(uri, target, "restore", path)
     assert restored.exit_code == 1
-    assert "it is restored, but wasn't verified: away; see gateway verify" in restored.output
+    assert (
+        "the catalog was restored, but could not be verified: away; see gateway verify"
+        in restored.output
+    )
     verify(uri, target)
 
 
@@ -487,7 +490,7 @@ def test_no_catalog_and_no_file_is_written_over(
     path = tmp_path / "there.backup"
     assert command(uri, database, "backup", "there", path).exit_code == 0
     again = command(uri, database, "backup", "there", path)
-    assert (again.exit_code, "there is a file" in again.output) == (2, True)
+    assert (again.exit_code, "already exists" in again.output) == (2, True)
     for _ in ("it is there", "it was there"):
         refused = command(uri, database, "restore", path)
         assert (refused.exit_code, "catalog 'there' exists" in refused.output) == (1, True)
@@ -497,7 +500,7 @@ def test_no_catalog_and_no_file_is_written_over(
     both = command(uri, database, "restore", "there", path)  # as `backup` takes them
     assert (both.exit_code, "give FILE alone" in both.output) == (2, True), both.output
     missing = command(uri, database, "restore", tmp_path / "no.backup")
-    assert (missing.exit_code, "there is no file" in missing.output) == (2, True)
+    assert (missing.exit_code, "doesn't exist" in missing.output) == (2, True)
     none = command(uri, database, "backup", "nowhere", tmp_path / "none")
     assert none.exit_code == 2, none.output
     assert [each.name for each in tmp_path.iterdir()] == ["there.backup"]
@@ -522,7 +525,7 @@ def test_of_two_backups_at_once_to_one_file_one_is_whole_and_the_other_refused(
 
     monkeypatch.setattr(MongoCopies, "commits", during)
     refused = command(uri, database, "backup", "twice", path)
-    assert (refused.exit_code, "there is a file" in refused.output) == (2, True), refused.output
+    assert (refused.exit_code, "already exists" in refused.output) == (2, True), refused.output
     assert [each.name for each in tmp_path.iterdir()] == ["twice.backup"]
     assert command(uri, target, "restore", path).exit_code == 0
 

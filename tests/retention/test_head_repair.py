@@ -131,7 +131,7 @@ def test_a_head_that_says_which_commit_was_its_last_is_made_anew_there(
     assert content_of(gateway) == {**right, "later": 1}
     wait_until_written(gateway)
     assert findings(store, "c") == []
-    assert run("repair", "c").output == "nothing is left to be repaired\n"
+    assert run("repair", "c").output == "nothing is left to repair\n"
 
 
 LOST: dict[str, Callable[[MongoStore], object]] = {

@@ -238,7 +238,7 @@ def test_beside_a_live_writer(mongodb_uri: str, database_name: str) -> None:
         assert "acknowledged" not in content_of(live)
         code, output = run("c", "--apply")
         assert (code, "was written anew" in output) == (0, True), output
-        assert output.endswith("nothing is left to be repaired\n")
+        assert output.endswith("nothing is left to repair\n")
     finally:
         stop.set()
         writer.join()
