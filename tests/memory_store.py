@@ -582,6 +582,9 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                     break
         return listed
 
+    def count_commits(self, catalog: str, after: int, through: int) -> int:
+        return sum(after < each.revision <= through for each in self._ascending(catalog))
+
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         with self._lock:
             heads = {name: head for name, head in self._heads.items() if head.revision}

@@ -21,7 +21,7 @@ from gateway import memory
 from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.limits import MIB, WatchLimits
 from gateway.model import SETTINGS_KEY, CommitRecord, Head, follows
-from gateway.read.history import map_records, require_all
+from gateway.read.history import COUNTED_MAX, map_records, require_all, require_count
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
 
@@ -296,7 +296,8 @@ class WatchLog:
         """The wanted commits above ``after``, the revision that was reached, and the id of the
         commit there. ``last`` is the id of the commit at ``after``. Ids are "" if unknown.
 
-        ``through`` is written out. Reads at most ``limit`` commits, and at most a page of bytes.
+        ``through`` is written out. Reads at most ``limit`` commits, and at most a page of bytes;
+        of a single key, also at most those of COUNTED_MAX revisions.
         Raises RevisionCompacted if ``after`` is below the floor, RevisionNotFound if the commits
         don't follow ``last`` (then the commit at ``after`` is another one), ForeignRecord if
         commits are missing from the log, and MemoryFull.
@@ -305,16 +306,21 @@ class WatchLog:
         request's account keeps them.
         """
         key = selection.single_key
+        if key is not None:
+            through = min(through, after + COUNTED_MAX)
         account = memory.account()
         with account.holding(2 * memory.REPLY_BYTES):
             listed = self._store.list_commits(catalog, after, through, limit, key, _PAGE_BYTES_MAX)
-            head = self._store.heads([catalog]).get(catalog)
-            if head is not None and after < head.floor:
-                raise RevisionCompacted(after, head.floor)
             commits = list(map_records(listed, lambda commit: encode_commit(commit, self._encode)))
         reached = commits[-1].revision if commits else through
+        count = 0 if key is None else self._store.count_commits(catalog, after, reached)
+        head = self._store.heads([catalog]).get(catalog)  # last, as the floor only rises
+        if head is not None and after < head.floor:
+            raise RevisionCompacted(after, head.floor)
         if key is None:
             require_all(catalog, [each.revision for each in commits], after, reached)
+        else:
+            require_count(catalog, count, after, reached)
         made = commits[-1].commit_id if commits else self._store.commit_id(catalog, reached)
         before = commits[0].parent if commits and commits[0].revision == after + 1 else ""
         # The next listed commit may not be the next one, or an older release made it.

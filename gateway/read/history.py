@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from gateway import memory
 from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
@@ -20,8 +20,9 @@ from gateway.state.heads import HeadReader, ObservedHead, Settler
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import ForeignRecord, Store, Undecoded
 
-# How many revisions a page of one author's commits reads: there is no index on authors.
-_AUTHORED_MAX = 20_000
+# How many revisions a page of one author's commits reads: there is no index on authors. It counts
+# the commits of its span, to see if any is missing; so does a page of a single key's feed.
+COUNTED_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +164,23 @@ class HistoryReads:
         ``key`` if given.
 
         A page has fewer commits if they are large, but at least one if there is one. With an
-        author, a page covers _AUTHORED_MAX revisions, and may be empty although more follow.
+        author, a page covers COUNTED_MAX revisions, and may be empty although more follow.
 
         Raises RevisionCompacted if the page would begin below the floor; if the newest come first,
-        it ends at the floor. Without a key and an author, raises ForeignRecord if commits are
-        missing from the log.
+        it ends at the floor. Raises ForeignRecord if commits are missing from the log, unless only
+        a key is given.
         """
         head = self._settler.settle(catalog)
         after, through = self._span(catalog, after, head.revision, only)
         beginning = through if only.newest_first else after
         if beginning < head.floor:
             raise RevisionCompacted(beginning, head.floor)
-
         listed = self._lister(catalog, key, only)
 
         def page(after: int, through: int) -> _Page[_Item]:
             return [*map_commits(listed(after, through, limit, self._page_bytes_max), encode)]
 
-        examined = head.revision if only.author is None else _AUTHORED_MAX
+        examined = head.revision if only.author is None else COUNTED_MAX
         # Once for the commits as they are stored, once for what ``encode`` makes of them.
         with memory.account().holding(2 * memory.REPLY_BYTES):
             if only.newest_first:
@@ -195,8 +195,10 @@ class HistoryReads:
                 encoded, more = self._ascending(page, listed, after, through, examined)
                 self._require_retained(catalog, after)
                 span = (after, through if more is None else more)
-        if key is None and only.author is None:
-            require_all(catalog, sorted(revision for revision, _ in encoded), *span)
+        if only.author is not None:
+            self._require_counted(catalog, *span)
+        elif key is None:
+            require_all(catalog, sorted(each[0] for each in encoded), *span)
         return HistoryPage([each for _, each in encoded], head.revision, more)
 
     def _lister(self, catalog: str, key: str | None, only: Filter) -> _Listed:
@@ -290,6 +292,11 @@ class HistoryReads:
         if revision < floor:
             raise RevisionCompacted(revision, floor)
 
+    def _require_counted(self, catalog: str, after: int, through: int) -> None:
+        count = self._store.count_commits(catalog, after, through)
+        if count < through - after and self._floor(catalog) <= after:
+            require_count(catalog, count, after, through)
+
     def _floor(self, catalog: str) -> int:
         head = self._store.heads([catalog]).get(catalog)
         return 0 if head is None else head.floor
@@ -310,6 +317,13 @@ def require_all(catalog: str, found: Sequence[int], after: int, through: int) ->
             last = f" to {revision - 1}" if revision - 1 > missing else ""
             raise ForeignRecord(catalog, None, f"the log has no commit {missing}{last}")
         missing = revision + 1
+
+
+def require_count(catalog: str, count: int, after: int, through: int) -> None:
+    """Raise ForeignRecord unless ``count``, that of the commits of this span, is that of all."""
+    if missing := through - after - count:
+        span = f"the revisions {after + 1} to {through}"
+        raise ForeignRecord(catalog, None, f"the log lacks {missing} of the commits of {span}")
 
 
 _Record = TypeVar("_Record")

@@ -345,6 +345,9 @@ class Store(Protocol):
         access to a commit may decode it anew.
         """
 
+    def count_commits(self, catalog: str, after: int, through: int) -> int:
+        """How many commits above ``after`` up to ``through`` are written out."""
+
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         """Heads without tails whose names are above ``after``, by name ascending (UTF-8)."""
 

@@ -153,6 +153,28 @@ def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been
     assert [each["revision"] for each in before.get_json()["commits"]] == before_gap
 
 
+@pytest.mark.parametrize("gone", [4, 5])
+def test_nor_are_those_of_a_key_or_of_an_author(
+    store: Any, gone: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose own commits needn't be next to each other: 5 is one of them, 4 isn't."""
+    filled(store)
+    store._on.commits.delete_one({"_id": commit_id("c", gone)})
+    reader: Caller = Service(gateway=gateway_on(store)).caller("ann", "write:*")
+    for path in ("commits?author=ann", "commits?author=ann&newest_first=true", "changes?key=ka"):
+        caplog.clear()
+        answer = reader.send("GET", f"{_C}/{path}")
+        if path.startswith("changes") and answer.status_code == 200:
+            # As above.
+            assert [each["revision"] for each in answer.get_json()["commits"]] == [2]
+            answer = reader.send("GET", f"{_C}/changes?key=ka&after={gone - 1}")
+        assert (path, answer.status_code) == (path, 500)
+        assert "the log lacks 1 of the commits" in caplog.text or "has no commit" in caplog.text
+    for path in ("commits?author=ann", "changes?key=ka"):
+        rest = reader.send("GET", f"{_C}/{path}&after={gone}").get_json()["commits"]
+        assert [each["revision"] for each in rest] == [n for n in (5, 6) if n > gone]
+
+
 def test_a_stream_ends_with_a_word_at_a_hole_in_the_log(
     store: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -119,7 +119,7 @@ def test_commits_of_an_author_are_found_however_few_a_page_looks_at(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, looked_at: int, order: str
 ) -> None:
     """A page may be empty with a `next`; none is left out, none comes twice."""
-    monkeypatch.setattr(history, "_AUTHORED_MAX", looked_at)
+    monkeypatch.setattr(history, "COUNTED_MAX", looked_at)
     authors = "aabbbbbaabbbbba"
     for number, author in enumerate(authors):
         catalog.put(number, "k" if number % 2 else "other", Commit_Author=author)

@@ -529,6 +529,7 @@ class StoreContract:
         of_some = store.list_commits("c", 2, 9, 5, ["a", "b", "none"], full)
         assert [c.revision for c in of_some] == [3, 4, 5, 6, 7]
         assert [c.revision for c in store.list_commits("c", 2, 9, 9, ["b"], full)] == [3, 5, 7, 9]
+        assert [store.count_commits("c", *span) for span in ((2, 9), (0, 99), (9, 9))] == [7, 10, 0]
         newest = store.list_commits("c", 2, 9, 2, "a", full, newest_first=True)
         assert [c.revision for c in newest] == [8, 6]
         store.write_commits([commit(n, author="bob", key="a") for n in (11, 12)])

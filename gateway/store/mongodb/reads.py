@@ -117,6 +117,11 @@ class HistoryPart(StorePart):
                         break
         return Undecoded(found, records.commit_from, _changes_size)
 
+    def count_commits(self, catalog: str, after: int, through: int) -> int:
+        query = span(catalog, after, through)
+        with self._on.reading() as session:
+            return self._on.commits.count_documents(query, hint="_id_", session=session)
+
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
     ) -> Sequence[CommitRecord]:
