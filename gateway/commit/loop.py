@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, zip_longest
@@ -727,7 +728,8 @@ class CommitLoop:
             if current is None:  # for lack of memory, for example
                 _log.exception("a round of the commit loop can't begin")
                 for catalog, batch in taken.items():
-                    self._queue.end_batch(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
+                    with suppress(MemoryError):
+                        self._queue.end_batch(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
             else:
                 current.abandon(error)
         if account.held:

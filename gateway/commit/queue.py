@@ -25,7 +25,7 @@ from typing import Final, Protocol, TypeVar
 
 from gateway.cpu import CpuAccount
 from gateway.decide.request import Outcome, Refused, Request, Unknown, is_for_now
-from gateway.errors import DeadlineExceeded, HeldBack, QueueFull, StoreUnavailable
+from gateway.errors import DeadlineExceeded, HeldBack, MemoryFull, QueueFull, StoreUnavailable
 from gateway.limits import MIB, ServiceLimits
 from gateway.meters import RoundTimes, WriteEnded, outcome_code
 from gateway.runtime import Event, Runtime
@@ -602,28 +602,49 @@ class Queue:
         The catalog's next batch starts after ``pause_s`` seconds. ``lost``: another worker won the
         race for the head. ``most`` bounds the requests of the next batch; with each batch that ends
         without it, the bound doubles. ``defect``: a defect ended the batch.
+
+        If it raises, the batch has ended, and the requests that couldn't go back are refused.
         """
         with self._lock:
-            now = self._runtime.monotonic()
-            if lost:
-                self._note_contention(catalog, now)
             lane = self._lanes[catalog]
             lane.enter(LaneStage.OPEN)
-            lane.defects = lane.defects + 1 if defect else 0
-            doubled = 2 * (lane.most or self._limits.batch_requests_max)
-            lane.most = most or (doubled if doubled < self._limits.batch_requests_max else None)
-            lane.unreachable = any(pending.unreachable for pending in left)
-            lane.waiting.extendleft(reversed(still_in_time(left, now)))
-            began, lane.since = lane.since, None
-            if began is not None and self._turns is not None and self._turns.end(catalog):
-                self._note_contention(catalog, now)
-                pause_s = max(pause_s, _yield_s(now - began))
-            lane.not_before = now + pause_s if pause_s else 0.0
-            if pause_s:
-                self._check_later(catalog, lane.not_before)
-            elif lane.waiting:
+            try:
+                if lost:
+                    self._note_contention(catalog, self._runtime.monotonic())
+                lane.defects = lane.defects + 1 if defect else 0
+                doubled = 2 * (lane.most or self._limits.batch_requests_max)
+                lane.most = most or (doubled if doubled < self._limits.batch_requests_max else None)
+                self._put_back(catalog, lane, left, pause_s)
+            except BaseException:
+                self._refuse(lane, left)
                 self._check_now(catalog)
-            self._drop_if_empty(catalog, lane)
+                raise
+
+    def _put_back(self, catalog: str, lane: Lane, left: Sequence[Pending], pause_s: float) -> None:
+        now = self._runtime.monotonic()
+        lane.unreachable = any(pending.unreachable for pending in left)
+        lane.waiting.extendleft(reversed(still_in_time(left, now)))
+        began, lane.since = lane.since, None
+        if began is not None and self._turns is not None and self._turns.end(catalog):
+            self._note_contention(catalog, now)
+            pause_s = max(pause_s, _yield_s(now - began))
+        lane.not_before = now + pause_s if pause_s else 0.0
+        if pause_s:
+            self._check_later(catalog, lane.not_before)
+        elif lane.waiting:
+            self._check_now(catalog)
+        self._drop_if_empty(catalog, lane)
+
+    def _refuse(self, lane: Lane, left: Sequence[Pending]) -> None:
+        """Refuse the requests that couldn't go back to the lane, for example for lack of memory:
+        nobody would take them."""
+        for pending in left:
+            if pending.outcome is None and pending not in lane.waiting:
+                if pending.stage is Stage.WAITING:
+                    pending.enter(Stage.LEFT)
+                pending.answer(
+                    Refused(MemoryFull("this worker has no memory left; nothing was applied"))
+                )
 
     def defects(self, catalog: str) -> int:
         """The number of the catalog's batches in a row that a defect has ended."""

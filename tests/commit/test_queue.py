@@ -8,6 +8,7 @@ import pytest
 
 from gateway.commit import queue
 from gateway.commit.queue import Pending, Queue
+from gateway.decide.request import Refused
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
 from tests.asking import SetClock, ask, put
@@ -170,3 +171,57 @@ def test_after_a_refusal_batches_are_halved_and_then_grow_again() -> None:
         sizes.append(len(batch))
         lanes.end_batch("c", batch if most else (), most=most)
     assert sizes == [8, 4, 2, 4, 8, 8]
+
+
+class Breaking(SetClock):
+    """A clock, and the turns by it; for each, whether a look at it finds no memory."""
+
+    no_memory_for = ""
+
+    def monotonic(self) -> float:
+        self._require("clock")
+        return super().monotonic()
+
+    def take(self, _catalog: str) -> bool:
+        return True
+
+    def give_up(self, _catalog: str) -> None: ...
+
+    def end(self, _catalog: str) -> bool:
+        self._require("turns")
+        return False
+
+    def _require(self, what: str) -> None:
+        if self.no_memory_for == what:
+            self.no_memory_for = ""
+            raise MemoryError
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("what", ["clock", "turns"])
+def test_a_batch_that_cant_be_ended_for_lack_of_memory_holds_nobody_up(
+    what: str, lost: bool
+) -> None:
+    clock = Breaking()
+    lanes = Queue(clock, BOUNDS, clock)
+    pendings = [Pending(ask(put(1)), clock.event()) for _ in range(3)]
+    lanes.put(pendings[0])
+    lanes.put(pendings[1])
+    (batch,) = lanes.take().values()  # type: ignore[union-attr]
+    assert batch == pendings[:2]
+    lanes.put(pendings[2])
+    clock.no_memory_for = what
+    with pytest.raises(MemoryError):
+        lanes.end_batch("c", batch, lost=lost)
+    taken: list[Pending] = []
+    leader = threading.Thread(
+        target=lambda: taken.extend(*lanes.take().values()),
+        daemon=True,  # type: ignore[union-attr]
+    )
+    leader.start()
+    leader.join(WAIT_S)
+    told = [pending for pending in batch if pending.outcome is not None]
+    assert [*told, *taken] == pendings
+    for pending in told:
+        assert isinstance(pending.outcome, Refused)
+        assert pending.outcome.error.code == "overloaded"
