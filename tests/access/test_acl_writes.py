@@ -333,6 +333,9 @@ def test_a_range_is_deleted_or_replaced_by_who_may_write_all_of_it(people: Peopl
     dry = bob.transaction(then=[delete], dry_run=True).get_json()
     assert dry["results"][0]["deleted"] == 2
     assert [each["key"] for each in dry["changes"]] == ["open"], "what it may not read isn't named"
+    for who, told_more in ((bob, False), (ann, True)):
+        dry = who.delete("k?dry_run=true").get_json()
+        assert (dry["changed"], "changes" in dry) == (True, told_more)
     ann.put_attributes("k", ANN_ALONE)
     only_open = {"action": "delete", "prefix": "o"}
     assert bob.transaction(then=[only_open]).status_code == 200

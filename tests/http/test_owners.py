@@ -188,6 +188,8 @@ def test_letting_go_removes_what_nobody_else_owns(owned: Owned) -> None:
     assert (owned.content(), owned.owners()) == ({"y": 1}, {"/y": [("b", 2, False)]})
     assert owned.let_go("?manager=a").get_json()["changed"] is False  # nothing to do
     assert owned.catalog.head_revision() == 3
+    (gone,) = owned.let_go("?manager=b&prune=true&dry_run=true").get_json()["changes"]
+    assert (gone["key"], gone["action"]) == ("k", "delete")
     assert owned.let_go("?manager=b&prune=true").status_code == 200
     problem(owned.catalog.get(), 404, "document_not_found")
 
@@ -316,6 +318,8 @@ def test_losses_are_paged_also_within_a_commit(owned: Owned) -> None:
     ]  # fmt: skip
     bare = owned.catalog.client.get(f"{owned.catalog.path}/owners")
     assert problem(bare, 400, "invalid_parameter")["parameter"] == "lost_by"
+    behind = owned.catalog.client.get(f"{owned.catalog.path}/owners?lost_by=nightly&after_key=a")
+    assert problem(behind, 400, "invalid_parameter")["parameter"] == "after_key"
 
 
 def test_conditions_hold_for_applies_and_for_letting_go(owned: Owned) -> None:

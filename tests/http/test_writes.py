@@ -87,6 +87,7 @@ class TestDryRun:
             assert answer.status_code == 200
             content = answer.get_json()
             assert (content["dry_run"], content["changed"]) == (True, True)
+            assert [each["key"] for each in content["changes"]] == ["k"]
             assert content["etag"] is None
             assert "ETag" not in answer.headers
             assert "Commit-Id" not in answer.headers

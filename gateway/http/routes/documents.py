@@ -249,6 +249,8 @@ class OwnersRoutes(Routes):
         """A manager's losses, the newest first; ``next`` has the next page's parameters."""
         refuse_conditions(context.environ)
         params = query.parameters(context.environ, _LOSSES_PARAMETERS)
+        if params["after_key"] and params["before"] is None:
+            query.refuse_parameter("after_key", "it needs 'before'")
         manager = params.pop("lost_by")
         viewer = self._gateway.acls.viewer(context.by, catalog)
         page = self._gateway.losses.page(LossQuery(catalog, manager, viewer=viewer, **params))

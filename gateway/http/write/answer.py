@@ -294,11 +294,16 @@ def _answer(
 def _would_change(
     gateway: GatewayService, ask: Ask, result: Result
 ) -> list[dict[str, Any]] | msgspec.UnsetType:
-    """The changes of a dry run, if its principal may read the document that it would leave."""
+    """The changes of a dry run, if its principal may read the document that it would leave, or, if
+    it would leave none, the document as it is."""
     outcome = result.outcome
     if not isinstance(outcome, Unchanged) or not outcome.changes:
         return msgspec.UNSET
-    if _document_left(gateway, ask, result) is None:
+    document = outcome.document
+    if document is not None and document.exists:
+        if _document_left(gateway, ask, result) is None:
+            return msgspec.UNSET
+    elif ask.key in hidden_now(gateway, ask, outcome):
         return msgspec.UNSET
     return [change_shape(each, result.catalog_revision + 1) for each in outcome.changes]
 
