@@ -77,17 +77,29 @@ def read_source(
 
 
 class TestType(Kind):
-    """``POINTER=JSON``, as a test operation. The first ``=`` ends the pointer."""
+    """``POINTER=JSON``, as a test operation. The first ``=`` with JSON behind it ends the pointer,
+    as the names of members may have some."""
 
     name = "pointer=json"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        pointer, equals, text = value.partition("=")
-        if not equals or (pointer and not pointer.startswith("/")):
+        ends = [place for place, character in enumerate(value) if character == "="]
+        if not ends or value[0] not in "/=":
             self.fail("it must be POINTER=JSON, such as /name='\"orders\"'", param, ctx)
-        return {"op": "test", "path": pointer, "value": JSON.convert(text, param, ctx)}
+        end = next((each for each in ends if _stands_for_json(value[each + 1 :])), ends[0])
+        tested = JSON.convert(value[end + 1 :], param, ctx)
+        return {"op": "test", "path": value[:end], "value": tested}
+
+
+def _stands_for_json(text: str) -> bool:
+    if text.startswith("@") or text == "-":
+        return True
+    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        msgspec.json.decode(text)
+        return True
+    return False
 
 
 class RangeType(Kind):

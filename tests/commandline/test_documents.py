@@ -77,6 +77,18 @@ def test_conditions_of_a_put_hold(run: Commands, catalog: str) -> None:
     }
 
 
+def test_a_test_can_name_a_member_whose_name_has_an_equals_sign(
+    run: Commands, catalog: str
+) -> None:
+    put(run, catalog, "k", {"a=b": {"c=": "d=1"}, "a": "b=2"})
+    add = '[{"op": "add", "path": "/n", "value": 1}]'
+    tests = ('/a=b/c=="d=1"', '/a="b=2"', '={"a=b": {"c=": "d=1"}, "a": "b=2"}')
+    run("patch", catalog, "k", add, *(each for test in tests for each in ("--test", test)))
+    error = run("patch", catalog, "k", add, "--test", "/a=b=1", code=4).error()
+    assert "pointer '/a=b'" in error
+    assert "'b=x' isn't JSON" in run("patch", catalog, "k", add, "--test", "/a=b=x", code=2).error()
+
+
 def test_a_patch_is_applied_or_not_at_all(run: Commands, catalog: str) -> None:
     put(run, catalog, "k", ORDERS)
     add = '[{"op": "add", "path": "/fields/-", "value": "total"}]'
