@@ -216,6 +216,9 @@ class _Gathering(Generic[_Name, _Found]):
             group.found = self._read(group.names)
         except Exception as error:  # noqa: BLE001 - raised to all callers of the group
             group.error = untraced(error)
+        except BaseException:  # the caller is ended: to the others, what isn't found isn't there
+            group.error = StoreUnreachable("a read that others shared was broken off")
+            raise
         finally:
             cpu.work_for(own)
             memory.work_for(held)

@@ -107,3 +107,34 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
         thread.join(WAIT_S)
     assert isinstance(found.pop("bad"), KeyError)
     assert found == {"first": {"first": 0}, "a": {"a": 0}, "c": {"c": 0}}
+
+
+def test_who_is_ended_in_a_look_leaves_no_answer_to_the_others(
+    eventually: Callable[..., Any],
+) -> None:
+    """They aren't told that nothing is stored, but look again."""
+    shelf = Shelf()
+
+    def look_at(names: Collection[str]) -> dict[str, int]:
+        found = shelf.look_at(names)
+        if len(shelf.calls) == 2:
+            raise SystemExit
+        return found
+
+    looks = SharedLooks(look_at, ThreadRuntime())
+    found: dict[str, dict[str, int]] = {}
+
+    def ask(name: str) -> threading.Thread:
+        thread = threading.Thread(target=lambda: found.update({name: looks.look([name])}))
+        thread.start()
+        return thread
+
+    threads = [ask("first")]
+    assert shelf.begun.wait(WAIT_S)
+    for number, name in enumerate(("ended", "a")):
+        threads.append(ask(name))
+        eventually(lambda: len(gathering(looks)) == number + 1)  # noqa: B023
+    shelf.go_on.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert found == {"first": {"first": 0}, "a": {"a": 0}}
