@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import click
 
 from gateway.cli.output import whole_file
 from gateway.cli.verify import opened
-from gateway.errors import CatalogNotFound, RevisionNotFound, StoreUnavailable
+from gateway.errors import CatalogNotFound, CatalogRestored, RevisionNotFound, StoreUnavailable
 from gateway.limits import limits_of
 from gateway.retention.backup import Backup, Saved
 from gateway.retention.compaction import advance
@@ -18,6 +20,10 @@ from gateway.settings import Settings
 from gateway.store.contract import BackupRefused, BeingRestored, ForeignRecord
 from gateway.store.unreachable import as_unavailable
 
+# The length of a file's name, with room for what is added to it while it is written; and of the
+# part of a longer one that is kept.
+_FILE_NAME_MAX: Final = 200
+_READABLE: Final = 100
 # Errors about one catalog; others can still be advanced.
 _OF_ONE: Final = (ForeignRecord, BeingRestored, StoreUnavailable)
 
@@ -27,15 +33,45 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
     if path.exists():
         raise click.UsageError(f"the file {str(path)!r} already exists")
     with opened(settings) as (_, _, parts):
-        backup = Backup(*parts)
-        with whole_file(path, is_new=True) as file:
-            try:
-                saved = backup.save(catalog, file)
-            except BackupRefused as error:
-                raise click.ClickException(str(error)) from error
-        _note(backup, saved)
-    click.echo(f"catalog {catalog!r} at revision {saved.revision}: {saved.commits} commits")
+        try:
+            _save(Backup(*parts), catalog, path)
+        except BackupRefused as error:
+            raise click.ClickException(str(error)) from error
     return 0
+
+
+def run_backup_of_all(settings: Settings, folder: Path) -> int:
+    """Save each catalog to a file in a new folder; the exit code is 1 if one can't be saved."""
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise click.UsageError(f"can't make {str(folder)!r}: {error.strerror}") from error
+    with opened(settings) as (verification, _, parts):
+        backup, saved, left = Backup(*parts), 0, 0
+        for name in verification.catalogs():
+            try:
+                _save(backup, name, folder / _file_name(name))
+                saved += 1
+            except (BackupRefused, CatalogNotFound, CatalogRestored, ForeignRecord) as error:
+                click.echo(f"catalog {name!r} isn't saved: {error}", err=True)
+                left += 1
+    click.echo(f"saved: {saved}, not saved: {left}")
+    return 1 if left else 0
+
+
+def _save(backup: Backup, catalog: str, path: Path) -> None:
+    with whole_file(path, is_new=True) as file:
+        saved = backup.save(catalog, file)
+    _note(backup, saved)
+    click.echo(f"catalog {catalog!r} at revision {saved.revision}: {saved.commits} commits")
+
+
+def _file_name(catalog: str) -> str:
+    """A name for the file of a catalog, which has any characters; the file contains its name."""
+    name = quote(catalog, safe=" ")
+    if len(name) > _FILE_NAME_MAX:
+        name = f"{name[:_READABLE]}-{hashlib.sha256(catalog.encode()).hexdigest()}"
+    return f"{name}.backup"
 
 
 def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:

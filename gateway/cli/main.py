@@ -175,17 +175,30 @@ def verify(
 
 
 @main.command()
-@click.argument("catalog")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("catalog", required=False)
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--all",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Save every catalog, each in a file of its own in FOLDER.",
+)
 @database_flags
-def backup(catalog: str, file: Path, **flags: Any) -> int:
+def backup(catalog: str | None, file: Path | None, folder: Path | None, **flags: Any) -> int:
     """Save CATALOG with its history, owners and settings to FILE.
 
     Saves the catalog as of one revision; gateways may run meanwhile. FILE must not exist yet, and
-    appears once it is complete.
+    appears once it is complete. Neither may the FOLDER of --all; the exit code is 1 if a catalog
+    can't be saved.
     """
-    settings = _on_mongodb(flags)
-    return int(import_module("gateway.cli.backing_up").run_backup(settings, catalog, file))
+    backing_up = "gateway.cli.backing_up"
+    if folder is None and catalog is not None and file is not None:
+        settings = _on_mongodb(flags)
+        return int(import_module(backing_up).run_backup(settings, catalog, file))
+    if folder is None or catalog is not None:
+        raise click.UsageError("give CATALOG and FILE, or --all FOLDER")
+    return int(import_module(backing_up).run_backup_of_all(_on_mongodb(flags), folder))
 
 
 @main.command()

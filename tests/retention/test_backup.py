@@ -506,6 +506,44 @@ def test_no_catalog_and_no_file_is_written_over(
     assert [each.name for each in tmp_path.iterdir()] == ["there.backup"]
 
 
+def test_every_catalog_is_saved_in_a_file_of_its_own(
+    mongodb_uri: str, target: str, tmp_path: Path
+) -> None:
+    names = ["a", "A b", "a/b", ".", "ä" * 120, "ä" * 119 + "b"]
+    with own_database(mongodb_uri) as database:
+        with RunningGateway(mongodb_uri, database) as running, Gateway(running.url) as gateway:
+            for name in [*names, "holed"]:
+                gateway.catalog(name).put("k", name)
+            gateway.catalog("holed").put("k", 2)
+            gateway.catalog("a").delete_catalog()  # keeps its history
+        with MongoClient[Any](mongodb_uri) as client:
+            client[database]["commits"].delete_one({"catalog": "holed", "revision": 1})
+        folder = tmp_path / "all"
+        saved = command(mongodb_uri, database, "backup", "--all", folder)
+        assert saved.exit_code == 1, saved.output
+        assert "'holed' isn't saved: the history of 'holed' isn't whole" in saved.output
+        assert "saved: 6, not saved: 1" in saved.output
+        again = command(mongodb_uri, database, "backup", "--all", folder)
+        assert (again.exit_code, "File exists" in again.output) == (2, True), again.output
+    files = sorted(folder.iterdir())
+    assert len(files) == 6
+    assert {"a.backup", "A b.backup", "a%2Fb.backup"} < {each.name for each in files}
+    for file in files:
+        assert command(mongodb_uri, target, "restore", file).exit_code == 0
+    with RunningGateway(mongodb_uri, target, workers=1) as other, Gateway(other.url) as gateway:
+        for name in names[1:]:
+            assert gateway.catalog(name).get("k").value == name
+        assert gateway.catalog("a").get("k", revision=1).value == "a"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("c",), ("c", "f", "--all", "d"), ("c", "--all", "d")], ids=str
+)
+def test_a_backup_is_of_one_catalog_or_of_all(arguments: tuple[str, ...]) -> None:
+    refused = command("mongodb://127.0.0.1:1", "none", "backup", *arguments)
+    assert (refused.exit_code, "or --all FOLDER" in refused.output) == (2, True), refused.output
+
+
 def test_of_two_backups_at_once_to_one_file_one_is_whole_and_the_other_refused(
     source: tuple[str, str, RunningGateway],
     target: str,
