@@ -260,15 +260,33 @@ def test_elections_are_told_as_they_happen_whatever_the_uri_asks_for() -> None:
     store.close()
 
 
+@pytest.mark.parametrize("what", ["an index", "commits", "documents"])
 def test_an_index_that_somebody_dropped_is_made_anew(
-    store: MongoStore, mongodb_uri: str, database_name: str
+    store: MongoStore,
+    mongodb_uri: str,
+    database_name: str,
+    what: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Also with its collection, which is nowhere else to be seen once it has records again."""
     store.heads(["c"])
-    with MongoClient(mongodb_uri) as client:
-        client[database_name]["commits"].drop_indexes()
+    with MongoClient[Any](mongodb_uri) as client:
+        if what == "an index":
+            client[database_name]["commits"].drop_indexes()
+        else:
+            client[database_name][what].drop()
+    store.write_documents({"c": [document(1)]})
+    store.write_commits([commit(1)])
+
+    def read() -> object:
+        if what == "documents":
+            return store.purge_tombstones("c", 1, 1, 1)
+        return list(store.changes_of("c", "none", 1))
+
     with pytest.raises(StoreUnreachable, match="hint"):
-        store.changes_of("c", "k", 1)
-    assert store.changes_of("c", "k", 1) == []
+        read()
+    assert "See `gateway verify --all`" in caplog.text
+    assert not read()
 
 
 def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:

@@ -275,7 +275,11 @@ class Connection:
                 self._forget_times()
                 self._replace(client)
             if "hint provided does not correspond" in str(error):
-                self._has_indexes = False  # an index was dropped: it is made again
+                self._has_indexes = False
+                _log.error(
+                    "an index is gone, and is made again: was only the index dropped, or a"
+                    " collection, or was it renamed? See `gateway verify --all`"
+                )
             if isinstance(error, OperationFailure) and error.code in _USER_REFUSED:
                 raise Unsent(explained(client, error)[:500]) from error
             if isinstance(error, WriteError) and _is_about_data(error.details or {}):
