@@ -14,7 +14,7 @@ from patching.client import BulkAnswer, BulkLine, NotFound, PreconditionFailed, 
 from patching.client.bulk_writer import BulkWriter
 from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.json_values import encode
-from patching.spark.options import Options, naming_the_option
+from patching.spark.options import Options, lacks_role, naming_the_option
 
 CREATED: Final = "created"
 PATCHED: Final = "patched"
@@ -43,7 +43,8 @@ _ROW: Final = schema_of_text(SCHEMA)
 
 
 class NotSent(Exception):
-    """The gateway wasn't reached, or refused for now, for longer than the options allow.
+    """The gateway wasn't reached, or refused for now, for longer than the options allow; or the
+    principal may not write the catalog, or not any more.
 
     What was applied until then stays applied, under keys by which it isn't applied again.
     """
@@ -119,11 +120,12 @@ def fence_member(fence: str | None) -> str:
 
 
 def _outcome(answer: BulkAnswer) -> str:
-    """The outcome of a line. Raises NotSent if it isn't decided, so that Spark repeats the task."""
+    """The outcome of a line. Raises NotSent if it isn't decided, so that Spark repeats the task, or
+    if no line would be applied."""
     error = answer.error
     if error is None:
         return _effect(answer)
-    if not answer.decided:
+    if not answer.decided or lacks_role(error):
         error = naming_the_option(error)
         raise NotSent(f"key {answer.line.subject.key!r}, sent {answer.sends} times: {error}")
     return LOST if _was_overtaken(error) else REFUSED

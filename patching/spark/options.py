@@ -393,3 +393,9 @@ def naming_the_option(error: RequestError) -> RequestError:
     if isinstance(error, NotAuthorized) and error.status == _UNAUTHENTICATED:
         error.detail = error.detail.removesuffix(_HINT) + _HINT
     return error
+
+
+def lacks_role(error: RequestError) -> bool:
+    """Whether its principal may not write the catalog, whatever the row is. An acl is a document's
+    own."""
+    return isinstance(error, NotAuthorized) and "role" in error.problem

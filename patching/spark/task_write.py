@@ -16,7 +16,7 @@ from patching.spark.columns import Columns, RowRefused
 from patching.spark.dead_letters import DeadLetters
 from patching.spark.idempotency import RowKeys, row_keys
 from patching.spark.json_values import encode, python_value
-from patching.spark.options import Options, naming_the_option
+from patching.spark.options import Options, lacks_role, naming_the_option
 from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.version_steps import FenceKeeper, Version, VersionRefused
 
@@ -302,18 +302,26 @@ class _Writing:
         return refused
 
     def _take_refusal(self, row: _Row, error: RequestError) -> None:
-        """``onError`` isn't for a row whose key another row has used, or whose version is over:
-        nothing is wrong with the row."""
+        """``onError`` isn't for a row whose key another row has used, whose version is over, or
+        that the principal may not write: nothing is wrong with the row."""
         failure = None
         if error.code == _ANOTHER_ROW and row.values.get("idempotency_key") is None:
             failure = _ANOTHER
         elif error.code == _VERSION_OVER:
             failure = "it comes too late"
+        elif lacks_role(error) and not self._names_a_foreign_catalog(row):
+            failure = "the principal may not write it"
         if failure is None:
             self._refuse(row, f"refused: {error}", getattr(error, "problem", {}))
             return
         self._failure = self._failure or f"{_named(row)}: {failure} ({error})"
         self._failed.refused.append(row.ordinal)
+
+    def _names_a_foreign_catalog(self, row: _Row) -> bool:
+        """Whether the row itself names its catalog, where the principal has written nothing yet."""
+        if row.values.get("catalog") is None:
+            return False
+        return self._fences.finished.get(self._columns.subject(row.values)[0]) is None
 
     def _leave_undecided(self, answer: BulkAnswer) -> None:
         """``onError`` isn't for these: the row is well-formed, and may not be refused at all."""

@@ -20,6 +20,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
+from gateway.access import Grant, Principal, Role
 from gateway.decide.edits import Put
 from gateway.decide.request import Request
 from gateway.http import create_app
@@ -348,6 +349,63 @@ def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
         found = gateway.read("c", key).document
         assert found is not None
         assert found.content == {"log": [n for of, n in rows if of == key]}
+
+
+@pytest.mark.parametrize("version", [OPEN, Version("nightly", 7)])
+def test_a_principal_that_loses_its_role_skips_no_row(
+    inside: Callable[..., None], tmp_path: Path, version: Version
+) -> None:
+    """In the middle of a task, and before it: rows of a document whose acl excludes it are skipped
+    all the same."""
+    role = Role.WRITE
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    app = create_app(gateway, authenticate=lambda _: Principal("job", (Grant(role, "*"),)))
+    for key, attributes in (("k", None), ("closed", {"acl": {"write": ["ann"]}})):
+        gateway.write("c", key, Put({"log": []}, 10, attributes=attributes))
+    inside(client=app.test_client())
+
+    def losing() -> Iterator[pa.RecordBatch]:
+        nonlocal role
+        yield from batches([("closed", 0), *(("k", n) for n in range(19))])
+        role = Role.READ
+        yield from batches([("k", n) for n in (20, 21)])
+
+    for number, (options, rows) in enumerate(
+        (
+            ({"onError": "skip"}, losing()),
+            ({"onError": "deadletter", "deadLetterPath": str(tmp_path)}, batches([("k", 50)])),
+        )
+    ):
+        attempt = Attempt("job", 0, number, number, version)
+        with pytest.raises(WriteFailed, match=r"may not write it \(403 forbidden: 'job' doesn't"):
+            run_at("http://losing", "c", rows, attempt, **options)
+    found = gateway.read("c", "k").document
+    assert found is not None
+    assert found.content == {"log": list(range(19))}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_that_names_a_foreign_catalog_is_refused_alone(inside: Callable[..., None]) -> None:
+    """Unless the catalog was the principal's when the task began."""
+    grants = (Grant(Role.WRITE, "c"),)
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    inside(
+        client=create_app(gateway, authenticate=lambda _: Principal("job", grants)).test_client()
+    )
+    names = ("key", "document", "catalog")
+    parsed = Options.parse({"url": "http://foreign", "catalog": "c", "onError": "skip"}, WRITE)
+    columns = Columns(StructType([StructField(each, StringType()) for each in names]), parsed)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal grants
+        for number, catalog in enumerate(["c", "foreign", *["c"] * 18, "c"]):
+            grants = () if number == 20 else grants
+            yield pa.RecordBatch.from_pydict(
+                {"key": [f"k{number}"], "document": ["1"], "catalog": [catalog]}
+            )
+
+    with pytest.raises(WriteFailed, match=r"row 20 .* may not write it .*19 applied .* 1 skipped"):
+        write_rows(rows(), columns, parsed, Attempt("job", 0, 0, 0, OPEN))
 
 
 def test_a_version_that_is_older_than_its_keys_fails(inside: Callable[..., None]) -> None:

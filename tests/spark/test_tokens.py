@@ -75,6 +75,7 @@ def test_jobs_let_themselves_in(
 ) -> None:
     """One gateway for all of it."""
     told_by_the_option_that_it_came_from(spark, closed, issue, tmp_path)
+    skips_no_row_that_it_may_not_write(spark, closed, issue)
     goes_on_under_another_account(spark, closed, issue, tmp_path)
 
 
@@ -108,6 +109,26 @@ def told_by_the_option_that_it_came_from(
     file.write_text(good)
     write(tokenFile=str(file))
     assert read(tokenFile=str(file)) == 1
+
+
+def skips_no_row_that_it_may_not_write(
+    spark: Any, closed: dict[str, str], issue: Callable[..., str]
+) -> None:
+    """A job whose principal may only read fails, also one that skips what is refused; and a sync,
+    which otherwise counts that."""
+    from patching.spark.sync import sync
+
+    rows = spark.createDataFrame([("k", "2"), ("l", "2")], "key string, document string")
+    asked = {**closed, "token": issue(0, "read:c", name="reader")}
+
+    def write() -> None:
+        writer = rows.write.format("metadata").mode("append")
+        writer.options(**asked, catalog="c", onError="skip").save()
+
+    options = {name: value for name, value in asked.items() if name != "url"}
+    for job in (write, lambda: sync(rows, "c", url=asked["url"], options=options)):
+        with pytest.raises(Exception, match=r"403 forbidden: 'reader' doesn't have the role 'wri"):
+            job()
 
 
 def goes_on_under_another_account(
