@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -25,10 +25,16 @@ _SUFFIXES: Final = {
     ".csv": "csv",
 }
 _COMPRESSED: Final = (".gz", ".bz2", ".zst")
+# A line with more or fewer values, or a file with other columns, is an error. By default, Spark
+# drops values, or makes them null, and takes each file's columns for those of the first.
+_CSV: Final = {"header": "true", "mode": "FAILFAST", "enforceSchema": "false"}
 _LINE_SCHEMA: Final = "key string, document string"
 _LINE: Final = schema_of_text(_LINE_SCHEMA)
 _PROBLEMS_SHOWN: Final = 5
 _SHOWN_MAX: Final = 120
+# The character for what isn't UTF-8, and bytes that aren't.
+_REPLACEMENT: Final = "\ufffd"
+_NO_UTF8: Final = b"\xff"
 
 
 class DesiredInvalid(ValueError):
@@ -65,7 +71,8 @@ def read_desired(
     if chosen == "parquet":
         return spark.read.options(**options).parquet(place)
     if chosen == "csv":
-        return spark.read.options(**{"header": "true", **options}).csv(place)
+        _require_utf8(spark, place, options)
+        return spark.read.options(**{**_CSV, **options}).csv(place)
     raise ValueError(f"there is no format {chosen!r}; there are {', '.join(FORMATS)}")
 
 
@@ -137,7 +144,27 @@ def _format_of(place: str) -> str:
 
 
 def _as_text(name: str) -> Column:
-    return F.to_json(name, {"ignoreNullFields": "false"})
+    """JSON; of a value with a text that isn't UTF-8, the same, as a text that isn't UTF-8 either.
+
+    By itself, Spark writes a replacement character for what isn't UTF-8, as if it had been there.
+    """
+    text = F.to_json(name, {"ignoreNullFields": "false"})
+    # The cast takes the bytes of the texts within as they are.
+    is_replaced = F.contains(text, F.lit(_REPLACEMENT)) & ~F.is_valid_utf8(
+        F.col(name).cast("string")
+    )
+    return F.when(is_replaced, F.concat(text, F.lit(_NO_UTF8).cast("string"))).otherwise(text)
+
+
+def _require_utf8(spark: SparkSession, place: str, options: Mapping[str, str]) -> None:
+    """Raises DesiredInvalid: Spark's reader of CSV takes what isn't UTF-8 as replacement
+    characters."""
+    if {"encoding", "charset"} & {name.lower() for name in options}:
+        return
+    lines = spark.read.options(**options).text(place)
+    found = lines.where(~F.is_valid_utf8("value")).first()
+    if found is not None:
+        raise DesiredInvalid([(None, f"the line {_cut(found['value'])!r}: it isn't UTF-8")], 1)
 
 
 def _quoted(name: str) -> str:
@@ -212,6 +239,9 @@ def _parsed(text: str) -> tuple[str, str]:
 
 
 def _no_line(text: str, why: str) -> DesiredInvalid:
-    shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]} …"
     wanted = 'it isn\'t {"key": …, "document": …}'
-    return DesiredInvalid([(None, f"the line {shown!r}: {wanted}: {why}")], 1)
+    return DesiredInvalid([(None, f"the line {_cut(text)!r}: {wanted}: {why}")], 1)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]} …"

@@ -366,6 +366,45 @@ def test_a_line_that_is_none_is_named(there: Catalog, tmp_path: Path) -> None:
     assert there.head() == 0
 
 
+def test_a_text_in_a_struct_that_is_no_utf8_is_named(there: Catalog) -> None:
+    """Spark would write a replacement character for it; one that was there stays."""
+    frame = there.spark.sql(
+        """SELECT * FROM VALUES
+        ('a', named_struct('x', array('\ufffd'), 'y', map('plain', true))),
+        ('b', named_struct('x', array('ok', CAST(x'61ff' AS string)), 'y', map('ok', true))),
+        ('c', named_struct('x', array('ok'), 'y', map(CAST(x'eda080' AS string), true)))
+        AS (key, document)"""
+    )
+    with pytest.raises(DesiredInvalid) as raised:
+        sync(frame, **there.named)
+    assert raised.value.problems[0][1].startswith("its document: it has a value that JSON can't be")
+    assert sorted(str(key) for key, _ in raised.value.problems) == ["b", "c"]
+    assert sync(frame.where("key = 'a'"), **there.named).created == 1
+    assert there.documents() == {"a": {"x": ["\ufffd"], "y": {"plain": True}}}
+
+
+def test_a_csv_that_spark_would_mend_by_itself_is_refused(there: Catalog, tmp_path: Path) -> None:
+    """With replacement characters, dropped values, nulls, or the columns of another file."""
+    first, second = tmp_path / "1.csv", tmp_path / "2.csv"
+    first.write_text("key,x,y\na,1,2\n")
+
+    def read(text: bytes, **options: str) -> Any:
+        second.write_bytes(text)
+        return read_desired(there.spark, str(tmp_path), "csv", **options)
+
+    for broken, why in (
+        (b"key,x,y\nb,M\xfcller,2\n", "the line 'b,M\ufffdller,2': it isn't UTF-8"),
+        (b"key,x,y\nb,1\n", "MALFORMED"),
+        (b"key,x,y\nb,1,2,3\n", "MALFORMED"),
+        (b"key,y,x\nb,1,2\n", "CSV header does not conform to the schema"),
+    ):
+        with pytest.raises(Exception, match=why):
+            read(broken).collect()
+    assert read(b"key,x,y\nb,M\xfcller,3\n", encoding="iso-8859-1").count() == 2
+    sync(read(b'key,x,y\n"b","M\xc3\xbcller",\n'), **there.named)
+    assert there.documents() == {"a": {"x": "1", "y": "2"}, "b": {"x": "Müller", "y": None}}
+
+
 def test_numbers_are_kept_or_refused(there: Catalog) -> None:
     frame = there.spark.sql(
         "SELECT 'a' AS key, named_struct('price', CAST('12.50' AS DECIMAL(38, 18)),"
