@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from rich.console import Console
@@ -81,7 +82,7 @@ def main(
 ) -> None:
     """Who races with whom in CATALOG, by document and pointer."""
     options = dict(pair.split("=", 1) for pair in pairs)
-    require_java()
+    require_java(pyspark.__version__)
     with command_session(None, None) as spark, Shown(spark) as progress:
         progress(f"reading the history of {catalog}")
         asked = {"window_s": window, "by": by, "after": after, "prefix": prefix}

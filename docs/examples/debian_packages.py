@@ -26,6 +26,7 @@ from typing import Any
 
 import click
 import packages_index
+import pyspark
 from packages_index import LISTS, Index, IndexUnreadable, indexes, packages
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -57,7 +58,7 @@ def main(folder: Path, driver_memory: str) -> None:
             f"{folder} has {len(lists)} lists of packages, two are needed; see apt-lists.sh"
         )
     try:
-        require_java()
+        require_java(pyspark.__version__)
         with tempfile.TemporaryDirectory(prefix="debian-packages-") as scratch, _gateway() as url:
             show(url, lists, Path(scratch), driver_memory)
     except (JavaMissing, IndexUnreadable) as error:

@@ -250,9 +250,10 @@ def _session(
     if remote and (master or driver_memory):
         raise click.UsageError("--master and --driver-memory don't go with --remote")
     try:
+        import pyspark
+
         if not remote:
-            require_java()
-        import pyspark  # noqa: F401 - only to see whether it is installed
+            require_java(pyspark.__version__)
     except JavaMissing as error:
         raise click.ClickException(str(error)) from error
     except ImportError as error:

@@ -1,8 +1,9 @@
 """Spark sessions: a command's own and its progress, the kind and parallelism of a session, and
-whether this machine has a Java that Spark runs on: 17 or 21."""
+whether this machine has a Java that Spark runs on."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -36,9 +37,14 @@ _DEFAULTS: Final = {
     **_SQL_DEFAULTS,
 }
 INSTALL: Final = "apt-get install openjdk-17-jre-headless"
-_OLDEST: Final = 17
+# The Java that Spark names in its documentation, and from which release of Spark on.
+_SUPPORTED: Final = {17: (4, 0), 21: (4, 0), 25: (4, 2)}
+# From this one on, the Hadoop of Spark 4.1 fails: "getSubject is not supported".
+_NOT_WITH_41: Final = 23
+# Earlier ones of 25 damage compressed data now and then (JDK-8377811, SPARK-55852).
+_UNDAMAGED: Final = (25, 0, 3)
 _ASK_S: Final = 300
-_version = re.compile(r'version "(?:1\.)?(\d+)')
+_version = re.compile(r'version "(?:1\.)?(\d+)(?:\.(\d+))?(?:\.(\d+))?')
 
 
 @contextmanager
@@ -173,19 +179,32 @@ class JavaMissing(Exception):
     """There is no Java on which Spark runs; the text says what to install."""
 
 
-def require_java() -> None:
-    """Raises JavaMissing. Looks where Spark does: in JAVA_HOME, or else on the PATH."""
+def require_java(spark_version: str) -> None:
+    """Raises JavaMissing, also for a Java with which this Spark fails or may write damaged data;
+    warns of one that it isn't made for. Looks where Spark does: in JAVA_HOME, or else on the PATH.
+    """
+    spark = tuple(map(int, spark_version.split(".")[:2]))
+    *others, last = [str(java) for java, since in _SUPPORTED.items() if spark >= since]
+    needed = f"Spark {spark_version} needs Java {', '.join(others)} or {last}"
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
-    found = shutil.which(java)
-    if found is None:
+    path = shutil.which(java)
+    if path is None:
         where = f"in JAVA_HOME ({home})" if home else "on this machine"
-        raise JavaMissing(f"Spark needs Java 17 or 21, and there is none {where}: {INSTALL}")
+        raise JavaMissing(f"{needed}, and there is none {where}: {INSTALL}")
     asked = subprocess.run(
-        [found, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=False
+        [path, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=False
     )
     match = _version.search(asked.stderr + asked.stdout)
     if match is None:
-        raise JavaMissing(f"{found} doesn't say which Java it is; Spark needs 17 or 21: {INSTALL}")
-    if int(match[1]) < _OLDEST:
-        raise JavaMissing(f"{found} is Java {match[1]}; Spark needs 17 or 21: {INSTALL}")
+        raise JavaMissing(f"{path} doesn't say which Java it is; {needed}: {INSTALL}")
+    found = tuple(int(part or 0) for part in match.groups())
+    too_new = spark < _SUPPORTED[25] and found[0] >= _NOT_WITH_41
+    if found[0] < min(_SUPPORTED) or too_new:
+        raise JavaMissing(f"{path} is Java {found[0]}; {needed}: {INSTALL}")
+    if found[0] == _UNDAMAGED[0] and found < _UNDAMAGED:
+        given, least = (".".join(map(str, each)) for each in (found, _UNDAMAGED))
+        why = f"may damage what Spark compresses: update it to {least} or later, or {INSTALL}"
+        raise JavaMissing(f"{path} is Java {given}, which {why}")
+    if spark < _SUPPORTED.get(found[0], (math.inf,)):
+        click.echo(f"warning: {path} is Java {found[0]}; {needed}", err=True)

@@ -23,6 +23,7 @@ from patching.spark.catalog_reads import (
     PlanShape,
     catalog_reads,
 )
+from patching.spark.columns import ColumnRefused
 from patching.spark.dead_letters import LETTERS_SCHEMA, LettersReader
 from patching.spark.history_source import (
     DOCUMENTS,
@@ -81,7 +82,7 @@ class ReadColumns:
     of any type instead of ``value``."""
 
     def __init__(self, given: StructType, options: Options) -> None:
-        """Raises OptionRefused."""
+        """Raises ColumnRefused, and OptionRefused for the options alone."""
         own, rows = schema_of(options), _all_columns(options).fieldNames()
         self._typed: TypedDocuments | None = None
         self._names = given.fieldNames()
@@ -91,14 +92,14 @@ class ReadColumns:
             if column.name == DOCUMENT and _VALUE in own.fieldNames() and options.type == DOCUMENTS:
                 self._typed = _typed(column)
                 read = own[_VALUE]
-            unknown = read.name not in own.fieldNames() or own[read.name].dataType != read.dataType
-            if unknown or read.name in self._texts.fieldNames():
-                raise OptionRefused(
-                    "type",
-                    f"its columns are {own.simpleString()}; .schema(…) may have some of them, and"
-                    f" `document` of another type in the place of `value`; not {column.name}"
-                    f" {column.dataType.simpleString()}",
+            if why := _misfit(read, own):
+                hint = "; `document` may have another type in the place of `value`"
+                hint = hint * (_VALUE in own.fieldNames())
+                raise ColumnRefused(
+                    column.name, f"{why}: .schema(…) has {own.simpleString()}{hint}"
                 )
+            if read.name in self._texts.fieldNames():
+                raise ColumnRefused(column.name, "it is there twice, or beside `value`")
             self._texts.add(read.name, own[read.name].dataType, column.nullable)
         self._places = [rows.index(name) for name in self._texts.fieldNames()]
 
@@ -115,7 +116,17 @@ def _typed(column: StructField) -> TypedDocuments:
     try:
         return TypedDocuments(column)
     except NoJson as error:
-        raise OptionRefused("type", str(error)) from error
+        raise ColumnRefused(column.name, str(error)) from error
+
+
+def _misfit(column: StructField, own: StructType) -> str | None:
+    """Why ``column`` is none of ``own``."""
+    if column.name not in own.fieldNames():
+        return "there is no such column to read"
+    kind = own[column.name].dataType
+    if kind == column.dataType:
+        return None
+    return f"it is {kind.simpleString()}, not {column.dataType.simpleString()}"
 
 
 def at_one_revision(options: Options) -> Options:

@@ -148,10 +148,10 @@ def write_plan(
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> PlanReport:
-    """Write the lines that ``sync`` would send into files below ``path``, and send nothing.
+    """Write the lines that ``sync`` would send into a file below ``path``, and send nothing.
 
-    The files are bodies of ``POST /v1/bulk``. Their guards hold whenever, and however often, they
-    are sent: see ``replay``. Arguments and errors are those of ``sync``. Lines of a manager have
+    The file is a body of ``POST /v1/bulk``. Its guards hold whenever, and however often, it is
+    sent: see ``replay``. Arguments and errors are those of ``sync``. Lines of a manager have
     the fence of a run: they are good until its next run or plan, and for as long as idempotency
     keys are remembered.
     """
@@ -315,7 +315,10 @@ class _Work:
             line, end = F.col("line"), fence_member(self._begun(counts))
             whole = F.concat(line.substr(F.lit(1), F.length(line) - 1), F.lit(end))
             lines = planned.where(line.isNotNull()).select(whole.alias("line"))
-            lines.write.mode("overwrite" if overwrite else "error").text(path)
+            # One file is there as a whole or not at all. Of several, a run that ends while Spark
+            # moves them into place would leave some, and nothing would tell.
+            writer = lines.coalesce(1).write.option("maxRecordsPerFile", 0)
+            writer.mode("overwrite" if overwrite else "error").text(path)
             return PlanReport(
                 self.catalog,
                 revision,

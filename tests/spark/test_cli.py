@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
 import patching.spark.session
 from patching.spark.cli import main
+from patching.spark.session import JavaMissing, require_java
 from tests.service import RunningGateway
 
 from .test_sync import Catalog
@@ -74,7 +76,9 @@ def test_a_plan_is_made_and_replayed(there: Catalog, run: Any, tmp_path: Path) -
     source = lines(tmp_path / "wanted.jsonl", {"a": 2, "b": 2})
     plan = str(tmp_path / "plan")
 
-    assert run("sync", source, there.name, "--plan", plan).exit_code == 0
+    planned = run("sync", source, there.name, "--plan", plan, "--option", "partitions=2")
+    assert planned.exit_code == 0
+    assert len(list(Path(plan).glob("part-*"))) == 1, "a plan is there as a whole or not at all"
     assert there.documents() == {"a": 1}
     there.put({"a": 3})
     replayed = run("replay", plan)
@@ -121,17 +125,21 @@ def test_what_is_wrong_is_said_in_a_line(
     assert "Traceback" not in result.output
 
 
+def java(folder: Path, version: str | None) -> dict[str, str]:
+    """Variables by which Spark would find a Java that says so; none if it is None."""
+    if version is not None:
+        command = folder / "java"
+        command.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+        command.chmod(0o755)
+    return {"PATH": str(folder)}
+
+
 @pytest.mark.parametrize("version", [None, 'openjdk version "11.0.2" 2019-01-15'])
 def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | None) -> None:
     """Nothing is started: neither Java nor Spark."""
-    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    if version is not None:
-        java = tmp_path / "java"
-        java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
-        java.chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-m", "patching.spark", "replay", "x", "--url", "http://127.0.0.1:1"],
-        env=environment,
+        env={**java(tmp_path, version), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -140,3 +148,38 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | Non
     assert done.returncode == 1
     assert done.stderr.endswith("apt-get install openjdk-17-jre-headless\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("spark", "version", "said"),
+    [
+        ("4.1.4", "17.0.21.1", None),
+        ("4.1.4", "21", None),
+        ("4.1.4", "22.0.1", r"^warning: .* is Java 22; Spark 4\.1\.4 needs Java 17 or 21$"),
+        ("4.1.4", "25.0.3", "is Java 25; Spark 4.1.4 needs Java 17 or 21: apt-get"),
+        ("4.2.1", "25.0.3", None),
+        ("4.3.0.dev0", "25.0.2", r"is Java 25\.0\.2, which may damage .* update it to 25\.0\.3"),
+        ("4.3.0", "25", r"is Java 25\.0\.0, which may damage"),
+        ("4.3.0", "26-ea", r"^warning: .* is Java 26; Spark 4\.3\.0 needs Java 17, 21 or 25$"),
+        ("4.3.0", "1.8.0_452", r"is Java 8; Spark 4\.3\.0 needs Java 17, 21 or 25: apt-get"),
+    ],
+)
+def test_a_java_that_this_spark_is_not_made_for_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spark: str,
+    version: str,
+    said: str | None,
+) -> None:
+    """What fails, or may write damaged data, is refused; of any other there is a warning."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    for name, value in java(tmp_path, f'openjdk version "{version}" 2026-01-20').items():
+        monkeypatch.setenv(name, value)
+    if said is not None and not said.startswith("^"):
+        with pytest.raises(JavaMissing, match=said):
+            require_java(spark)
+        return
+    require_java(spark)
+    warned = capsys.readouterr().err
+    assert re.match(said, warned) if said is not None else not warned
