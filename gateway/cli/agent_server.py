@@ -48,6 +48,7 @@ from pydantic import ValidationError
 from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, ToolRefused, marked
 from patching import join_pointer
 from patching.client import Change, ClientError, Gateway, Gone, NotFound
+from patching.values import repeated_member
 
 _log = logging.getLogger(__name__)
 
@@ -178,11 +179,12 @@ class _Lines:
                 code = PARSE_ERROR if first["type"] == "json_invalid" else INVALID_REQUEST
                 why = first["msg"]
             else:
-                if not (isinstance(message, JSONRPCNotification) and _named(line)):
+                misread = _misread(line, message)
+                if misread is None:
                     self._received(message)
                     yield line.decode()
                     continue
-                code, why = INVALID_REQUEST, "the id must be an integer or a string"
+                code, why = INVALID_REQUEST, misread
             for answer in _malformed(line, code, why):
                 await self.answer(SessionMessage(answer))
 
@@ -212,6 +214,15 @@ class _Answers:
         await self.aclose()
 
 
+def _misread(line: bytes, message: JSONRPCMessage) -> str | None:
+    """Why ``message`` isn't what the client meant by ``line``."""
+    if isinstance(message, JSONRPCNotification) and _named(line):
+        return "the id must be an integer or a string"
+    if (twice := repeated_member(line, b"")) is not None:
+        return f"it has the member '{join_pointer(twice)}' twice"
+    return None
+
+
 def _malformed(line: bytes, code: int, why: str) -> list[JSONRPCError]:
     """The answer to a line that holds no message; empty if nobody waits for one."""
     named = _named(line) if line.strip() else ()
@@ -228,9 +239,9 @@ def _named(line: bytes) -> tuple[int | str | None, ...]:
         return (None,)
     if not isinstance(request, dict):
         return (None,)
-    named = request.get("id")
-    if named is None or "method" not in request:
+    if "id" not in request or "method" not in request:
         return ()
+    named = request["id"]  # null names none: only a notification has no id
     return (named if type(named) in (int, str) else None,)
 
 

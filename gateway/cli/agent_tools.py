@@ -5,7 +5,8 @@ the gateway comes with the document as it is, so that the next try can be right.
 documents are data of others; each result names the members that may hold any (``untrusted``).
 
 An agent can't overwrite what it hasn't seen: a change needs the token of what was read, or a
-`test`; an apply to an existing document the token. It undoes only its commits, which name it.
+`test`; an apply to an existing document the token. A result has a token only if the agent knows
+the whole document then. It undoes only its commits, which name it, and which its principal made.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class Agent:
         more += [f"conversation {self.conversation}"] if self.conversation else []
         return "; ".join([self.mark, *more]) + f"] {why}".rstrip()
 
-    def made(self, commit: Commit) -> bool:
+    def marked(self, commit: Commit) -> bool:
+        """Whether the commit says that it is this agent's. Anybody may write such a message."""
         message = commit.message or ""
         return message.startswith((f"{self.mark}]", f"{self.mark};"))
 
@@ -276,7 +278,7 @@ class AgentTools:
         """Show what ``change`` would do: the effective patch, and whose fields it would take over.
         Nothing is written."""
         written = self._patched(catalog, key, operations, token, list_keys, dry_run=True)
-        return self._result(written)
+        return self._result(written, token)
 
     def change(
         self,
@@ -297,7 +299,8 @@ class AgentTools:
         `test` of what you saw among the operations (`undefined` where there was nothing). Paths
         name the items of lists by key if the catalog or ``list_keys`` declares the keys:
         {"/columns": ["name"]} makes "/columns/id/type" a path. A call that you send again with the
-        same ``call_id`` is applied once."""
+        same ``call_id`` is applied once. The result has a `token` for the next change, unless the
+        document holds more than you read or sent: then read it again."""
         dry_run = self.scope.dry_run_only
         self.scope.require_writable()
         self.scope.require(key)
@@ -312,7 +315,7 @@ class AgentTools:
         written = self._patched(
             catalog, key, operations, token, list_keys, why=why, call_id=call_id, dry_run=dry_run
         )
-        return self._result(written)
+        return self._result(written, token)
 
     def apply(
         self,
@@ -355,7 +358,7 @@ class AgentTools:
                 raise
             detail = f"{key!r} exists already: read it, and send its token"
             raise ToolRefused({**refused.result, "detail": detail}) from refused
-        result = self._result(written)
+        result = self._result(written, token)
         result["skipped"] = _fitting([leaf.pointer for leaf in written.skipped])
         return result
 
@@ -369,8 +372,11 @@ class AgentTools:
         self.scope.require_writable()
         documents = self._catalog(catalog)
         commit = _answered(lambda: documents.commit(revision))
-        if not self.agent.made(commit):
-            detail = f"revision {revision} isn't a commit of agent {self.agent.name!r}"
+        if not self._own([commit]):
+            detail = (
+                f"revision {revision} isn't a commit of agent {self.agent.name!r} by the principal"
+                " of its token"
+            )
             raise _refused("not_yours", detail)
         for change in commit.changes:
             self.scope.require(change.key or "")
@@ -397,7 +403,8 @@ class AgentTools:
             self.scope.require(key)
         commits = self._catalog(catalog).commits(after=after, key=key or None, page_size=limit)
         page = _answered(lambda: list(islice(commits, limit + 1)))
-        shapes = [self._commit(each) for each in page[:limit]]
+        own = self._own(page)
+        shapes = [self._commit(each, yours=each.revision in own) for each in page[:limit]]
         shapes = _fitting(shapes, _VALUE_BYTES_MAX) or shapes[:1]
         shown = [each for each in shapes if each["changes"] or not self.scope.prefix]
         return {
@@ -414,13 +421,22 @@ class AgentTools:
         shown = _fitting(within)
         return {"changes": shown, "changes_left_out": len(within) - len(shown)}
 
-    def _commit(self, commit: Commit) -> Result:
+    def _own(self, commits: Sequence[Commit]) -> set[int]:
+        """The revisions of those that this agent made."""
+        marked = [each for each in commits if self.agent.marked(each)]
+        if not marked:
+            return set()
+        calls = self._gateway._calls
+        principal = _answered(lambda: calls.run(calls.get("/v1/principal"))).json()["name"]
+        return {each.revision for each in marked if each.author == principal}
+
+    def _commit(self, commit: Commit, *, yours: bool) -> Result:
         return {
             "revision": commit.revision,
             "time": commit.time.isoformat(),
             "author": commit.author,
             "message": commit.message,
-            "yours": self.agent.made(commit),
+            "yours": yours,
             **self._changes(commit.changes),
         }
 
@@ -504,7 +520,8 @@ class AgentTools:
             refused |= {"operation": error.operation, "pointer": error.pointer}
             raise ToolRefused(self._beside(refused, catalog, key)) from error
 
-    def _result(self, written: Written) -> Result:
+    def _result(self, written: Written, token: str) -> Result:
+        """The result of what was written on the document of ``token``, or on what is there."""
         changes = [
             {
                 "key": each.get("key"),
@@ -516,11 +533,21 @@ class AgentTools:
         return {
             "changed": written.changed,
             "dry_run": written.dry_run,
-            "token": written.etag,
+            "token": written.etag if _knows_all(written, token) else None,
             "revision": written.catalog_revision,
             "replayed": written.replayed,
             **({"changes": changes} if written.dry_run else {}),  # `history` has those of a commit
         }
+
+
+def _knows_all(written: Written, token: str) -> bool:
+    """Whether the agent knows the whole document afterwards, if it knew that of ``token``: what
+    others changed meanwhile, or what it never read, isn't in there."""
+    if written.created:
+        return not written.replayed
+    if not written.changed:
+        return token.strip('"') == (written.etag or "").strip('"')
+    return bool(token) and written.rebased_from is None
 
 
 def marked(result: Result) -> Result:

@@ -176,6 +176,31 @@ def test_a_closed_document_is_in_no_answer_to_an_agent(guarded: Guarded, grant: 
         assert gateway.catalog(SHOP).get(KEY).value == {"n": SECRET}
 
 
+def test_a_commit_of_another_principal_that_names_the_agent_isnt_the_agents(
+    guarded: Guarded,
+) -> None:
+    """Its message says that it is; the agent doesn't undo it for that."""
+    with guarded.as_("mallory", "write:marks") as gateway:
+        gateway.catalog("marks").put("k", 1)
+        forged = gateway.catalog("marks").put("k", 2, message="[agent ada] mine").catalog_revision
+
+    async def act(agent: Agent) -> None:
+        own = (await agent("apply", key="mine", wanted={"a": 1}))["revision"]
+        commits = (await agent("history"))["commits"]
+        assert {each["revision"]: each["yours"] for each in commits} == {
+            1: False,
+            forged: False,
+            own: True,
+        }
+        refused = await agent("undo", revision=forged)
+        assert (refused.refused, refused["code"]) == (True, "not_yours")
+        assert (await agent("undo", revision=own))["changed"]
+
+    with guarded.as_("ada-principal", "write:marks") as gateway:
+        acting(gateway, "marks", act)
+        assert gateway.catalog("marks").get("k").value == 2
+
+
 def test_nobody_is_told_of_changes_that_he_may_not_read(guarded: Guarded) -> None:
     """Bob, of what is open to him, when it changes; eve of nothing."""
     uris = [f"metadata://{SHOP}/{key}" for key in (KEY, NOT_THERE, "open")]

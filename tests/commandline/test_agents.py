@@ -278,6 +278,48 @@ def test_the_longest_reason_and_name_of_a_call_fit_beside_the_longest_names(
     acting(gateway, catalog.name, act, AgentName("a" * 100, "m" * 100, "c" * 100))
 
 
+def test_a_result_has_a_token_only_of_a_document_that_the_agent_knows(
+    gateway: Gateway, catalog: Any
+) -> None:
+    """With the token of one in which others changed something, it could overwrite that unseen."""
+
+    def set_to(path: str, value: Any) -> list[dict[str, Any]]:
+        return [{"op": "set", "path": path, "value": value}]
+
+    async def act(agent: Agent) -> None:
+        async def token_of(tool: str, **arguments: Any) -> Any:
+            answer = await agent(tool, **arguments)
+            assert not answer.refused, answer.text
+            return answer["token"]
+
+        there = {"key": "tables/orders"}
+        read = await token_of("read", **there)
+        first = await token_of("change", **there, operations=set_to("/rows", 2), token=read)
+        assert first == catalog.get("tables/orders").etag
+        assert await token_of("preview", **there, operations=set_to("/rows", 2), token=first)
+        catalog.patch("tables/orders", set_to("/owner", "bob"))
+        for tool, more in (
+            ("preview", {"operations": set_to("/rows", 2)}),  # changes nothing
+            ("preview", {"operations": set_to("/rows", 2), "token": first}),
+            ("change", {"operations": set_to("/rows", 3), "token": first}),
+            ("apply", {"wanted": {"note": "n"}, "token": first}),
+        ):
+            assert await token_of(tool, **there, **more) is None, (tool, more)
+        tested = [{"op": "test", "path": "/rows", "value": 3}, *set_to("/rows", 4)]
+        assert await token_of("change", **there, operations=tested) is None
+        assert catalog.get("tables/orders").value["owner"] == "bob"
+
+        made = [{"op": "undefined", "path": ""}, *set_to("", {"a": 1})]
+        new = {"key": "new", "operations": made, "call_id": "1"}
+        created = await token_of("change", **new)
+        assert created == catalog.get("new").etag
+        catalog.patch("new", set_to("/b", 1))
+        assert await token_of("change", **new) is None, "it is the answer to what was sent before"
+        assert await token_of("apply", key="newer", wanted={"a": 1})
+
+    acting(gateway, catalog.name, act)
+
+
 def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         async def apply(wanted: dict[str, Any], **more: Any) -> Any:
@@ -815,9 +857,12 @@ def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningG
         ('{"jsonrpc":"1.0","id":3,"method":"ping"}', 3, -32600),
         ('{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600),
         ('{"jsonrpc":"2.0","id":{},"method":"ping"}', None, -32600),
+        ('{"jsonrpc":"2.0","id":null,"method":"ping"}', None, -32600),
+        ('{"jsonrpc":"2.0","id":6,"method":"ping","params":{"a":{"b":1,"b":1}}}', 6, -32600),
         ('{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"\udce9"}}', 5, -32700),
     ]
     unanswered = ["", '{"jsonrpc":"2.0","method":"ping","params":[]}', '{"id":4,"result":1}']
+    unanswered += ['{"jsonrpc":"2.0","method":"ping","method":"ping"}']
     hello = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
