@@ -102,6 +102,30 @@ def test_a_rule_takes_the_place_of_no_other(browser: Browser, writer: Writer) ->
     assert '"age_seconds": 2592000' in browser.source
 
 
+def test_what_is_half_filled_in_goes_with_the_edit(browser: Browser, writer: Writer) -> None:
+    """Where it is discarded, and where what others set is shown instead."""
+    writer.set_settings({"retention": {"age_seconds": 86400}})
+    browser.open(writer.catalog, None, "settings")
+
+    def half_fill() -> None:
+        """Days that are none, beside an edit of something else."""
+        browser.choose(".settings-parts input[type=checkbox]")
+        browser.wait(lambda: "require_precondition" in browser.source)
+        browser.labelled("Days").send_keys(Keys.CONTROL + "a")
+        browser.labelled("Days").send_keys("-3", Keys.TAB)
+        assert browser.labelled("Days").get_property("validationMessage")
+
+    half_fill()
+    browser.press("Discard my edit")
+    browser.wait(lambda: browser.labelled("Days").get_property("value") == "1")
+    half_fill()
+    writer.set_settings({"retention": {"age_seconds": 86400}, "schemas": {"*": True}})
+    browser.wait_text(".note.stale", "while you were editing")
+    browser.press("Discard my edit and reload")
+    browser.wait_text("main", "Reloaded")
+    assert browser.labelled("Days").get_property("value") == "1"
+
+
 def test_settings_are_made_by_a_form_and_tried_before(
     browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
 ) -> None:

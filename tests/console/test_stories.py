@@ -7,12 +7,16 @@ Hasura's console was given its resource version for, and what follows from them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
 
 from tests.console.browser import Browser
 from tests.console.writer import Writer
+from tests.service import RunningGateway, own_database
 
 Screenshot = Callable[[Browser, str], None]
 T, X = "tables/t", "tables/x"
@@ -160,6 +164,55 @@ def test_an_edit_is_reapplied_on_top_of_what_others_did_elsewhere_in_it(
     assert tables.commits()[-1]["changes"][0]["patch"] == [
         {"op": "replace", "path": "/comment", "value": "mine"}
     ]
+
+
+def test_after_the_database_was_put_back_the_page_comes_to_what_is_there(
+    a_browser: Callable[[int], Browser], mongodb_uri: str
+) -> None:
+    """Though that is an earlier revision than the one that it shows."""
+    with (
+        own_database(mongodb_uri) as database,
+        RunningGateway(mongodb_uri, database, workers=1) as running,
+    ):
+        browser, writer = a_browser(0), Writer(running.url, "shop")
+        browser.begin(running.url)
+        writer.put(T, TABLE)
+        put_back = backup(mongodb_uri, database)
+        writer.replace(T, "/owner", "eve", message="in a future that was lost")
+        browser.open(writer.catalog, T)
+        browser.edit_field("/owner")
+        browser.fill_in("bob")
+        put_back()
+        browser.press("Save")
+        browser.wait_text(STALE, "Nothing was applied", "/owner", "you changed this too")
+        browser.press("Discard my edit and reload")
+        browser.wait_text("main", "Reloaded: revision 1.")
+        browser.wait(lambda: "eve" not in browser.text(".body"))
+        browser.edit_field("/owner")
+        browser.fill_in("bob")
+        browser.press("Save")
+        browser.wait_text("main", "Applied, as revision 2.")
+        assert writer.read(T) == TABLE | {"owner": "bob"}
+        browser.end()
+
+
+def backup(mongodb_uri: str, database: str) -> Callable[[], None]:
+    """`put_back()` lets the database be what it is now, under a gateway that goes on."""
+
+    def collections(client: MongoClient[RawBSONDocument]) -> Iterator[Any]:
+        return (client[database][name] for name in client[database].list_collection_names())
+
+    with MongoClient(mongodb_uri, document_class=RawBSONDocument) as client:
+        records = {each.name: list(each.find()) for each in collections(client)}
+
+    def put_back() -> None:
+        with MongoClient(mongodb_uri, document_class=RawBSONDocument) as client:
+            for each in collections(client):
+                each.delete_many({})
+                if records.get(each.name):
+                    each.insert_many(records[each.name])
+
+    return put_back
 
 
 def test_a_stale_edit_that_is_sent_all_the_same_comes_to_the_same_place(

@@ -125,8 +125,12 @@ export class DocumentModel {
   }
 
   async #readCurrent() {
+    const before = this.current;
     const current = await this.#read();
-    if (current.catalogRevision >= this.current.catalogRevision) this.current = current;
+    const isBehind = current.catalogRevision < this.current.catalogRevision;
+    if (isBehind && this.current !== before) return; // it was read while one wrote
+    if (isBehind) this.live.setBack(current.catalogRevision);
+    this.current = current;
   }
 
   async #read() {

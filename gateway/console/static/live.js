@@ -54,6 +54,13 @@ export class LiveCatalog {
     return () => this.#listeners.delete(listener);
   }
 
+  /** The database was put back, to `revision` or before: nobody made the commits above. */
+  setBack(revision) {
+    this.recent = this.recent.filter((commit) => commit.revision <= revision);
+    this.#head = null;
+    for (const listener of [...this.#listeners]) listener([]);
+  }
+
   #take(commits) {
     this.recent = [...this.recent, ...commits].slice(-KEPT_MAX);
     if (commits.some(({ deletes_catalog: isGone, changes }) => isGone || changes.some(({ key }) => key === null))) this.#head = null;

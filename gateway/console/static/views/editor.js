@@ -200,8 +200,14 @@ export class EditorView {
     this.#draw();
   }
 
-  #discard() {
+  /** Give it up, and what is half filled in. */
+  giveUp() {
+    this.fields?.forget?.();
     this.reset();
+  }
+
+  #discard() {
+    this.giveUp();
     this.changed();
     this.focus();
   }

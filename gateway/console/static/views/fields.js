@@ -405,7 +405,7 @@ export class FieldsView {
   }
 
   #discard() {
-    this.editor.reset();
+    this.editor.giveUp();
     this.editor.changed();
     this.focus();
   }

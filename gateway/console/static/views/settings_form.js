@@ -31,6 +31,12 @@ export class SettingsForm {
     this.element.querySelector("input")?.focus();
   }
 
+  /** What was typed and is no part of the edit is gone when it is drawn next. */
+  forget() {
+    this.#drawn = undefined;
+    this.#shown.clear();
+  }
+
   draw() {
     const value = this.editor.mine();
     if (value === this.#drawn) return;

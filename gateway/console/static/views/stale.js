@@ -167,7 +167,7 @@ export class StalePanel {
   async #reload() {
     await this.#trying(async () => {
       await this.model.adopt();
-      for (const { editor } of this.parts) editor.reset();
+      for (const { editor } of this.parts) editor.giveUp();
       this.#done(["Reloaded", detail(`: revision ${this.model.shown.revision ?? this.model.shown.catalogRevision}`), "."]);
       document.querySelector("h1")?.focus();
     });
