@@ -12,8 +12,10 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.store.mongodb import connect
+from gateway.store.contract import StoreUnreachable
+from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.connection import known_election
+from gateway.store.mongodb.indexes import BY_KEY
 from tests.failure.clients import CATALOG, DOCUMENT, send
 from tests.failure.replica_set import Member, ReplicaSet
 from tests.patience import WAIT_MS
@@ -62,3 +64,34 @@ def test_connections_of_a_recovery_do_not_outlive_it(alone: Member, eventually: 
         assert send(port, "GET", DOCUMENT) == (200, 1)
         assert send(port, "GET", f"/v1/catalogs/{CATALOG}")[0] == 200
         assert service.worker_pids() == workers
+
+
+def test_an_index_that_takes_longer_than_a_call_is_made_once(
+    alone: Member, eventually: Eventually
+) -> None:
+    """MongoDB drops what it has made of it when a call's time is over: if each call began anew,
+    none would ever have it."""
+    name = f"test_{uuid4().hex}"
+    store = connect(direct_uri(alone), name, timeout_ms=500)
+    eventually(lambda: answers(store))
+    commits = alone.client[name]["commits"]
+    commits.insert_one({"_id": "of an empty collection, an index is made at once"})
+    commits.drop_indexes()
+    with alone.stalled("hangAfterStartingIndexBuild"):
+        with pytest.raises(StoreUnreachable, match="hint"):
+            store.changes_of("c", "k", 1)
+        for _ in range(2):
+            with pytest.raises(StoreUnreachable, match="makes an index that was missing"):
+                store.changes_of("c", "k", 1)
+    eventually(lambda: BY_KEY in commits.index_information())
+    eventually(lambda: answers(store))
+    assert store.changes_of("c", "k", 1) == []
+    store.close()
+
+
+def answers(store: MongoStore) -> bool:
+    try:
+        store.heads(["c"])
+    except StoreUnreachable:  # it takes longer than a call may
+        return False
+    return True

@@ -21,9 +21,10 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Final, Self, TypeVar
 
 import pymongo
@@ -32,6 +33,7 @@ from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
+from pymongo.database import Database
 from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
@@ -95,6 +97,9 @@ _STATE_CODES: Final = (10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436)
 _TIMES_REFUSED: Final = ("KeyNotFound", "TimeProofMismatch", "ClusterTimeFailsRateLimiter")
 # A server's errors about a user who may not sign in, or may not do this: it has done nothing.
 _USER_REFUSED: Final = (13, 18, 8000)
+_INDEXES_MADE: Final = (
+    "MongoDB makes an index that was missing, which takes as long as the collection is large"
+)
 _FORBIDDEN: Final = re.compile(r"not authorized on (\S+) to execute command \{ (\w+): \"?([\w.]*)")
 # A client isn't replaced before this age: a MongoDB that never supports sessions must not get a new
 # one for every call.
@@ -116,6 +121,7 @@ class Connection:
         self._open_client = open_client
         self._database_name = database
         self._has_indexes = False
+        self._making_indexes: Future[None] | None = None  # it was begun, and may be done
         self._lock = Lock()
         self._is_away = False  # a call waited for a primary in vain, and none has worked since
         self._seen_until: Timestamp | None = None
@@ -171,7 +177,8 @@ class Connection:
         """Check the format and make the indexes, once for each Connection, before its first read at
         the latest; and again after a read has missed an index.
 
-        Raises StoreUnreachable.
+        An index of a large collection takes MongoDB longer than a call may last. It is made in a
+        thread, and until it is there, every caller gets StoreUnreachable, which says so.
         """
         if not self._has_indexes:
             with self.as_unreachable():
@@ -179,9 +186,19 @@ class Connection:
                     take_over(self.database)
                 except UnknownFormat as error:
                     raise StoreUnreachable(str(error)) from error
-                for name, indexes in INDEXES.items():
-                    self.database[name].create_indexes(list(indexes))
+                try:
+                    self._indexes_made().result(self.client.options.timeout)
+                except TimeoutError:
+                    raise StoreUnreachable(_INDEXES_MADE) from None
             self._has_indexes = True
+
+    def _indexes_made(self) -> Future[None]:
+        """The making of the indexes, begun if none is under way."""
+        with self._lock:
+            if self._making_indexes is None or self._making_indexes.done():
+                self._making_indexes = made = Future[None]()
+                Thread(target=_make_indexes, args=(self.database, made), daemon=True).start()
+            return self._making_indexes
 
     @contextmanager
     def reading(self) -> Iterator[ClientSession]:
@@ -386,6 +403,17 @@ class StorePart:
                     self._reported[name] = repr(error)
                     _log.error("the %s %s can't be read: %r", what, name, error)
         return made
+
+
+def _make_indexes(database: Database[Record], made: Future[None]) -> None:
+    try:
+        with pymongo.timeout(0):  # no limit: when one is reached, MongoDB drops what it has made
+            for name, indexes in INDEXES.items():
+                database[name].create_indexes(list(indexes))
+    except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+        made.set_exception(error)
+    else:
+        made.set_result(None)
 
 
 def _refuses_time(error: PyMongoError) -> bool:
