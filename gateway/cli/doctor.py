@@ -217,6 +217,14 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
             "it asks for no password: whoever reaches it may change everything",
             "turn its access control on, and give the gateway a user with readWrite",
         )
+    if diagnosis.forbidden:
+        shown = "; ".join(diagnosis.forbidden[:3])
+        more = "; …" if len(diagnosis.forbidden) > 3 else ""
+        yield fail(
+            "mongodb rights",
+            f"the user may not do {shown}{more}",
+            "give it the role readWrite in this database",
+        )
     if diagnosis.refused is not None:
         yield fail(
             "write concern",

@@ -267,6 +267,57 @@ def test_what_is_no_plain_collection_is_found(mongodb_uri: str, database_name: s
     assert found.state == "FAIL"
 
 
+ALL_BUT_INDEXES = ["find", "insert", "update", "remove", "changeStream", "listCollections"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "privileges", "forbidden"),
+    [
+        (["readWrite"], [], None),
+        (
+            ["read"],
+            [],
+            "createIndex, insert, remove, update on backups; createIndex, insert, remove, update on"
+            " catalogs; createIndex, insert, remove, update on commits; …",
+        ),
+        (
+            [],
+            [("", [*ALL_BUT_INDEXES, "listIndexes"]), ("commits", ["createIndex"])],
+            "createIndex on backups; createIndex on catalogs; createIndex on documents; …",
+        ),
+        (
+            ["readWrite"],
+            [("another", ["find"])],
+            None,
+        ),
+    ],
+)
+def test_a_user_with_too_few_rights_is_told_of_all_that_it_lacks(
+    mongodb_uri: str,
+    database_name: str,
+    roles: list[str],
+    privileges: list[tuple[str, list[str]]],
+    forbidden: str | None,
+) -> None:
+    """Some of it is needed only later: at the next start, for the first document, for a token."""
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        database = client[database_name]
+        on = [
+            {"resource": {"db": database_name, "collection": name}, "actions": actions}
+            for name, actions in privileges
+        ]
+        database.command("createRole", "narrow", privileges=on, roles=[])
+        database.command("createUser", "gw", pwd="x", roles=[*roles, "narrow"])
+    place = mongodb_uri.replace("//", "//gw:x@", 1)
+    diagnosis = diagnose(f"{place}&authSource={database_name}", database_name, WAIT_MS)
+    found = {each.check: each for each in host_checks.diagnosed(diagnosis)}
+    told = found["mongodb rights"].detail if "mongodb rights" in found else None
+    assert told == (None if forbidden is None else f"the user may not do {forbidden}")
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client[database_name].command("dropUser", "gw")
+        client[database_name].command("dropRole", "narrow")
+
+
 def test_a_mongodb_that_is_away_fails_without_its_password(run: Commands) -> None:
     environment = {
         "GATEWAY_MONGODB_URI": "mongodb://user:s3cret@127.0.0.1:1/?replicaSet=x",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ _NAME: Final[Record] = {"$type": "string"}
 _NUMBER: Final[Record] = {"$type": ["int", "long"]}
 _TIME: Final[Record] = {**_NUMBER, "$gte": 0, "$lt": 200_000_000_000_000_000}  # the year 8307
 _NOTE: Final[Record] = {"_id": _NAME, "revision": _NUMBER, "time_us": _TIME}
+# What the gateway does with each of its collections, as MongoDB names it in a role.
+_DONE: Final = ("createIndex", "find", "insert", "remove", "update")
 _OPTIONS: Final = ("key", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
 
 
@@ -43,7 +45,8 @@ class Diagnosis:
     gateway's data, and why. ``open_to_all``: it lets everybody in, without a user.
     ``backups``: those of `gateway backup`, None if none was made. ``broken_restores``: the
     catalogs that nobody can use because a `gateway restore` of them broke off. ``unknown_format``
-    says why no gateway of this version can use the database.
+    says why no gateway of this version can use the database. ``forbidden`` says what the gateway
+    does and this user may not do, by collection; then the other findings may be lacking.
     """
 
     version: str
@@ -57,6 +60,7 @@ class Diagnosis:
     backups: BackupAges | None = None
     broken_restores: tuple[str, ...] = ()
     unknown_format: str | None = None
+    forbidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
             admin = connection.client.admin
             hello = admin.command("hello", read_preference=ReadPreference.PRIMARY)
             version = str(admin.command("buildInfo")["version"])
-            users = admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
+            user = admin.command("connectionStatus", showPrivileges=True)["authInfo"]
         topology = "a single server"
         if hello.get("msg") == "isdbgrid":
             topology = "a sharded cluster"
@@ -87,35 +91,62 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
             topology = f"replica set {hello['setName']} of {len(hello.get('hosts', []))}"
         begun = time.monotonic()
         refused = _refusal(connection)
-        waited_ms = (time.monotonic() - begun) * 1000
-        with connection.as_unreachable():
-            unknown_format = _unknown_format(connection.database)
-            found = connection.database.list_collections()
-            there = {each["name"]: each for each in found if each["name"] in COLLECTIONS}
-            misfits = tuple(
-                f"{name} {why}" for name in sorted(there) if (why := _misfit(there[name]))
-            )
-            foreign = tuple(_foreign(connection.database, there))
-            backups = _backups(connection.database)
-            broken = _broken_restores(connection.database)
+        diagnosis = Diagnosis(
+            version=version,
+            topology=topology,
+            replicated=topology != "a single server",
+            acknowledged_ms=(time.monotonic() - begun) * 1000,
+            refused=refused,
+            # A MongoDB with users would have refused these calls without one.
+            open_to_all=not user["authenticatedUsers"] and refused is None,
+            forbidden=tuple(_forbidden(user, database)),
+        )
+        try:
+            return _looked_into(connection, diagnosis)
+        except StoreUnreachable:
+            if diagnosis.forbidden:
+                return diagnosis
+            raise
     finally:
         connection.client.close()
-    replicated = topology != "a single server"
-    # A MongoDB with users would have refused these calls without one.
-    open_to_all = not users and refused is None
-    return Diagnosis(
-        version=version,
-        topology=topology,
-        replicated=replicated,
-        acknowledged_ms=waited_ms,
-        refused=refused,
-        foreign=foreign,
-        misfits=misfits,
-        open_to_all=open_to_all,
-        backups=backups,
-        broken_restores=broken,
-        unknown_format=unknown_format,
-    )
+
+
+def _looked_into(connection: Connection, diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with what is stored in the database. Raises StoreUnreachable."""
+    with connection.as_unreachable():
+        found = connection.database.list_collections()
+        there = {each["name"]: each for each in found if each["name"] in COLLECTIONS}
+        return replace(
+            diagnosis,
+            unknown_format=_unknown_format(connection.database),
+            misfits=tuple(
+                f"{name} {why}" for name in sorted(there) if (why := _misfit(there[name]))
+            ),
+            foreign=tuple(_foreign(connection.database, there)),
+            backups=_backups(connection.database),
+            broken_restores=_broken_restores(connection.database),
+        )
+
+
+def _forbidden(user: Mapping[str, Any], database: str) -> Iterator[str]:
+    """What the user may not do with each collection. A user who isn't known may do all, or MongoDB
+    would have refused to answer."""
+    if not user["authenticatedUsers"]:
+        return
+    for name in sorted((*COLLECTIONS, "format")):
+        needed = {*_DONE, *(("changeStream",) if name == "commits" else ())}
+        for each in user["authenticatedUserPrivileges"]:
+            if _is_about(each["resource"], database, name):
+                needed -= {*each["actions"]}
+        if needed:
+            yield f"{', '.join(sorted(needed))} on {name}"
+
+
+def _is_about(resource: Mapping[str, Any], database: str, collection: str) -> bool:
+    if "db" not in resource:
+        return bool(resource.get("anyResource", False))
+    named = resource["db"], resource.get("collection")
+    return named[0] in ("", database) and named[1] in ("", collection)
 
 
 def _unknown_format(database: Database[Record]) -> str | None:
