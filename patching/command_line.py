@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -44,14 +47,16 @@ def printable(text: str) -> str:
 class OneLineGroup(click.Group):
     """Prints what went wrong without click's usage text, so that a log has one line of it.
 
-    Exit codes: 2 for usage, 1 for a failed output, 130 if interrupted, else the exception's.
+    Exit codes: 2 for usage, 1 for a failed output, 130 if interrupted, 128 and its number for a
+    signal, else the exception's.
     """
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
         _open_closed_streams()
         try:
-            code = super().main(*args, **kwargs)
+            with _unwound_by_signals():
+                code = super().main(*args, **kwargs)
         except click.exceptions.NoArgsIsHelpError as help_asked:
             click.echo(help_asked.format_message(), err=True)
             sys.exit(2)
@@ -71,6 +76,29 @@ class OneLineGroup(click.Group):
             click.echo(f"{self.name}: can't write to standard output: {error.strerror}", err=True)
             sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _unwound_by_signals() -> Iterator[None]:
+    """Within, SIGTERM and SIGHUP end a command as Ctrl-C does, so it leaves no temporary files and
+    no reserved names; a second signal ends it at once. Who ignores them (`nohup`) still does."""
+
+    def unwind(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    caught = []
+    if threading.current_thread() is threading.main_thread():
+        there = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+        caught = [each for each in there if signal.getsignal(each) is signal.SIG_DFL]
+    for each in caught:
+        signal.signal(each, unwind)
+    try:
+        yield
+    finally:
+        for each in caught:
+            if signal.getsignal(each) is unwind:
+                signal.signal(each, signal.SIG_DFL)
 
 
 def _open_closed_streams() -> None:

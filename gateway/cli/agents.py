@@ -72,6 +72,8 @@ def mcp(
     if address is None:
         # At once: otherwise, Python would wait for the thread that reads stdin.
         signal.signal(signal.SIGINT, lambda *_: os._exit(exit_codes.INTERRUPTED))
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         server.run("stdio")
         return
     host, _, port = address.rpartition(":")

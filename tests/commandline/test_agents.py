@@ -890,6 +890,27 @@ def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningG
             server.kill()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_though_its_input_goes_on(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "gateway.cli", "mcp", "--url", "http://127.0.0.1:1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            server.stdin.write(b"no request\n")
+            server.stdin.flush()
+            assert json.loads(server.stdout.readline())["error"]
+            server.send_signal(number)
+            assert server.wait(WAIT_S) == -number
+        finally:
+            server.kill()
+
+
 _MODERN = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},

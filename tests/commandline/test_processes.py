@@ -22,6 +22,7 @@ from click.shell_completion import BashComplete
 
 from gateway.cli.main import main
 from gateway.cli.output import Output
+from tests.commandline.canned import Asked, Canned, Reply
 from tests.commandline.conftest import Commands
 from tests.patience import WAIT_S
 
@@ -71,6 +72,53 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_word_more(
         watch.send_signal(signal.SIGINT)
         assert watch.wait(WAIT_S) == 130
         assert (watch.stdout.read(), watch.stderr.read()) == ("", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_command_leaves_no_temporary_file(
+    environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    is_asked, is_over = threading.Event(), threading.Event()
+
+    def answer_late(_: Asked) -> Reply:
+        is_asked.set()
+        is_over.wait(WAIT_S)
+        return None
+
+    file = tmp_path / "export.json"
+    with (
+        Canned(answer_late) as canned,
+        started({**environment, "GATEWAY_URL": canned.url}, "export", "c", f"-o{file}") as export,
+    ):
+        assert is_asked.wait(WAIT_S)
+        assert len([*tmp_path.iterdir()]) == 1
+        export.send_signal(number)
+        assert export.wait(WAIT_S) == 128 + number
+        assert [*tmp_path.iterdir()] == []
+        is_over.set()
+
+
+def test_a_command_under_nohup_goes_on_when_its_terminal_is_closed(
+    run: Commands, catalog: str, environment: dict[str, str]
+) -> None:
+    nohup = f"trap '' HUP; {shlex.join([*GATEWAY, 'watch', catalog])}"
+    with subprocess.Popen(
+        ["sh", "-c", nohup],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as watch:
+        try:
+            assert watch.stderr is not None
+            assert watch.stdout is not None
+            assert "following" in watch.stderr.readline()
+            os.killpg(watch.pid, signal.SIGHUP)
+            run("put", "-q", catalog, "k", "1")
+            assert json.loads(watch.stdout.readline())["revision"] == 1
+        finally:
+            os.killpg(watch.pid, signal.SIGKILL)
 
 
 class Interrupted(io.RawIOBase):
