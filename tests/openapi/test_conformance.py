@@ -6,9 +6,13 @@ availability, authorization) find nothing to check here; `test_session.py` has t
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
 
 import pytest
 import schemathesis
@@ -20,10 +24,11 @@ from schemathesis.generation.meta import CoveragePhaseData
 from schemathesis.pytest.lazy import get_all_tests
 from werkzeug.http import http_date
 
-from tests.openapi.cases import Given, adjust, prepare
+from tests.openapi.cases import CATALOG, Given, adjust, prepare
 from tests.openapi.checks import DOCUMENT, call_and_validate
 from tests.openapi.choices import chance
-from tests.openapi.document import operations
+from tests.openapi.document import Object, Operation, examples, operations, parameters
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 Answered = dict[str, set[int]]
@@ -55,6 +60,10 @@ _EXCLUDED = "run_bulk"
 OPERATIONS = [
     name for each in operations(DOCUMENT) if (name := each.content["operationId"]) != _EXCLUDED
 ]
+
+
+def _asked(operation: Operation) -> list[Object]:
+    return [each for each in parameters(DOCUMENT, operation) if each["in"] == "query"]
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +162,46 @@ def test_the_generated_requests_reached_more_than_refusals(answered: Answered) -
         assert min(statuses) < 300, name
     for name in ("put_document", "patch_document"):
         assert not answered[name] or answered[name] >= {200, 400, 412}, name
+
+
+DEFAULTED = [
+    each
+    for each in operations(DOCUMENT)
+    if each.method == "get" and any("default" in one["schema"] for one in _asked(each))
+]
+
+
+@pytest.mark.usefixtures("given")
+@pytest.mark.parametrize("operation", DEFAULTED, ids=lambda each: each.content["operationId"])
+def test_a_parameter_at_its_default_is_as_good_as_none(
+    operation: Operation, service: RunningGateway
+) -> None:
+    """Generated clients send every parameter that has a default."""
+    asked = _asked(operation)
+    needed = {each["name"]: examples(each)[0] for each in asked if each.get("required")}
+    defaults = {
+        one["name"]: one["schema"]["default"] for one in asked if "default" in one["schema"]
+    }
+    if "timeout" in defaults:
+        needed["timeout"] = 0
+    for each in asked:
+        is_flag = each["schema"].get("type") == "boolean"
+        for value in (True, False) if is_flag else examples(each):
+            alone = needed | {each["name"]: value}
+            told = _answer(service, operation, alone)
+            assert _answer(service, operation, defaults | alone) == told, alone
+
+
+def _answer(service: RunningGateway, operation: Operation, query: Object) -> tuple[int, str]:
+    """The status, and the code of a refusal."""
+    path = operation.path.replace("{catalog}", CATALOG).replace("{key}", "plain")
+    text = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in query.items()
+    }
+    url = f"{service.url}{quote(path)}?{urlencode(text, doseq=True)}"
+    try:
+        with urlopen(Request(url), timeout=WAIT_S) as answer:
+            return answer.status, ""
+    except HTTPError as error:
+        return error.code, json.load(error)["code"]

@@ -216,11 +216,12 @@ class _Encoder(NamedTuple):
 
 def _refuse_contradictions(params: dict[str, Any]) -> None:
     """Refuse parameters that don't go together. With ``initial``, a list of some documents followed
-    by the commits of others would make no state."""
+    by the commits of others would make no state. A parameter at its default is as good as none:
+    generated clients send it."""
     if "" in params["key"]:
         query.refuse_parameter("key", "a document's key can't be empty")
     for name in ("after", "commit_id", "key", "author", "manager"):
-        if params["initial"] and params[name] not in (None, "", ()):
+        if params["initial"] and params[name] not in (None, 0, "", ()):
             query.refuse_parameter(name, "it can't be given together with 'initial'")
     if params["commit_id"] and params["after"] is None:
         query.refuse_parameter("commit_id", "it needs 'after', the revision of that commit")
