@@ -13,13 +13,18 @@ from functools import partial, wraps
 from importlib.metadata import version
 from itertools import chain
 from typing import Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
 from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError, ToolError, UnexpectedToolError
+from mcp.server.mcpserver.exceptions import (
+    ResourceError,
+    ResourceNotFoundError,
+    ToolError,
+    UnexpectedToolError,
+)
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
@@ -38,7 +43,9 @@ from mcp.types import (
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
+    SubscriptionFilter,
     SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
     TextContent,
     ToolAnnotations,
     jsonrpc_message_adapter,
@@ -71,12 +78,13 @@ _AGAIN_S: Final = 1.0
 # The longest that clients wait until the revisions of the watched catalogs are known.
 _BEGIN_S: Final = 5.0
 _ERRORS_MAX: Final = 10
+_NO_SUCH: Final = ("catalog_not_found", "document_not_found", "out_of_scope")
 
 
 def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ()) -> AgentServer:
     """``watched``: the catalogs whose changed documents are reported to clients."""
     bus = InMemorySubscriptionBus()
-    listening = ListenHandler(bus)
+    listening = Listening(bus, watched, tools.scope.prefix)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
@@ -114,18 +122,46 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
             read = partial(tools.read, catalog, key)
             return _with_text(await anyio.to_thread.run_sync(read))[1]
         except ToolRefused as refused:
-            raise ResourceError(str(refused)) from refused
+            is_none = refused.result["code"] in _NO_SUCH
+            error = ResourceNotFoundError if is_none else ResourceError
+            raise error(str(refused)) from refused
 
     return server
+
+
+class Listening(ListenHandler):
+    """Acknowledges only what clients will be told of: documents of the ``watched`` catalogs whose
+    keys begin with ``prefix``, under the URIs that they are told under."""
+
+    def __init__(self, bus: InMemorySubscriptionBus, watched: Sequence[str], prefix: str) -> None:
+        super().__init__(bus)
+        self._watched = watched
+        self._prefix = prefix
+
+    async def __call__(
+        self, ctx: Any, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        asked = params.notifications.resource_subscriptions or ()
+        told = SubscriptionFilter(resource_subscriptions=[*filter(self._is_told, asked)])
+        return await super().__call__(ctx, params.model_copy(update={"notifications": told}))
+
+    def _is_told(self, uri: str) -> bool:
+        return any(
+            key.startswith(self._prefix) and uri in _uris(catalog, key)
+            for catalog in self._watched
+            for head in _uris(catalog, "")
+            if uri.startswith(head)
+            for key in (uri.removeprefix(head), unquote(uri.removeprefix(head)))
+        )
 
 
 class AgentServer(MCPServer[Any]):
     """A server that answers every request on stdin, even a malformed one, because its client
     waits."""
 
-    listening: ListenHandler
+    listening: Listening
 
-    def listen_by(self, handler: ListenHandler) -> None:
+    def listen_by(self, handler: Listening) -> None:
         self.listening = handler
         takes = SubscriptionsListenRequestParams
         self._lowlevel_server.add_request_handler(_LISTEN, takes, handler)
@@ -373,7 +409,7 @@ class ResourceWatcher:
                 with self._feed:
                     for commits in self._feed.pages():
                         for change in chain.from_iterable(each.changes for each in commits):
-                            for uri in self._uris(change):
+                            for uri in self._told(change):
                                 anyio.from_thread.run(bus.publish, ResourceUpdated(uri))
                         self._position = self._feed.position  # also if there were no commits
             except (Gone, NotFound) as error:
@@ -405,13 +441,17 @@ class ResourceWatcher:
         self._missed()
         self.begun.set()
 
-    def _uris(self, change: Change) -> Sequence[str]:
-        """The document's URIs, as clients may write them: the expanded template; one by which any
-        key can be read; and a plain one."""
+    def _told(self, change: Change) -> Sequence[str]:
         key = change.key
         if key is None or not key.startswith(self._prefix):  # the feed has whole commits
             return ()
-        plain = f"metadata://{self._catalog}/{key}"
-        exact = f"metadata://{quote(self._catalog, safe='')}/{quote(key, safe=_PLAIN)}"
-        expanded = _expanded({"catalog": self._catalog, "key": key})
-        return tuple(dict.fromkeys((expanded, exact, plain)))
+        return _uris(self._catalog, key)
+
+
+def _uris(catalog: str, key: str) -> Sequence[str]:
+    """A document's URIs, as clients may write them: the expanded template; one by which any key can
+    be read; and a plain one."""
+    plain = f"metadata://{catalog}/{key}"
+    exact = f"metadata://{quote(catalog, safe='')}/{quote(key, safe=_PLAIN)}"
+    expanded = _expanded({"catalog": catalog, "key": key})
+    return tuple(dict.fromkeys((expanded, exact, plain)))

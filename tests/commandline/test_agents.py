@@ -27,7 +27,9 @@ import pytest
 from click import UsageError
 from mcp import Client
 from mcp.client.stdio import stdio_client
+from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
+from mcp.types import INVALID_PARAMS
 from pydantic import TypeAdapter
 
 from gateway.cli.agent_server import ResourceWatcher, mcp_server
@@ -602,6 +604,46 @@ def test_nothing_is_told_of_documents_outside_the_scope(gateway: Gateway, catalo
 
     told = asyncio.run(told_of(gateway, catalog.name, uris, change, Scope("tables/")))
     assert told == uris[2:]
+
+
+def test_a_client_is_promised_only_what_it_will_be_told(gateway: Gateway, catalog: Any) -> None:
+    """By the acknowledgement, which names what of the asked for will come."""
+    told = [f"metadata://{catalog.name}/tables/a%20b", f"metadata://{catalog.name}/tables/a b"]
+    never = [
+        "metadata://another/tables/orders",  # not watched
+        f"metadata://{catalog.name}/secret",  # out of scope
+        f"metadata://{catalog.name}/tables%2forders",  # another spelling
+        "https://example.com/tables/orders",
+    ]
+    tools = AgentTools(gateway, ADA, Scope("tables/"))
+
+    async def promised(watched: list[str]) -> object:
+        async with (
+            asyncio.timeout(WAIT_S),
+            Client(mcp_server(tools, gateway, watched)) as client,
+            client.listen(resource_subscriptions=[*told, *never], tools_list_changed=True) as sub,
+        ):
+            return sub.honored.model_dump(exclude_none=True)
+
+    assert asyncio.run(promised([catalog.name])) == {"resource_subscriptions": told}
+    assert asyncio.run(promised([])) == {}
+
+
+def test_a_resource_that_is_none_is_told_as_the_fault_of_the_request(
+    gateway: Gateway, catalog: Any
+) -> None:
+    catalog.put("secret", 1)
+    server = mcp_server(AgentTools(gateway, ADA, Scope("tables/")), gateway)
+    none = [f"{catalog.name}/tables/none", f"{catalog.name}/secret", "another/tables/a"]
+
+    async def run() -> None:
+        async with asyncio.timeout(WAIT_S), Client(server) as client:
+            for each in none:
+                with pytest.raises(MCPError) as refused:
+                    await client.read_resource(f"metadata://{each}")
+                assert refused.value.error.code == INVALID_PARAMS, each
+
+    asyncio.run(run())
 
 
 def test_a_server_ends_although_it_could_not_ask_where_a_catalog_is_before() -> None:
