@@ -24,10 +24,11 @@ JWT_ALGORITHMS = (
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 
-# Removed settings, and what to do instead. They are refused, since they would do nothing.
+# Removed and renamed settings, and what to do instead. They are refused: they would do nothing.
 REMOVED: Final[Mapping[str, str]] = {
     "worker_class": "was removed: every worker runs on gevent; leave it out",
     "threads": "was removed: a worker on gevent has no pool of threads; leave it out",
+    "watch_stall_s": "is now send_stall_s, and holds for every answer",
 }
 
 
