@@ -12,7 +12,7 @@ the whole document then. It undoes only its commits, which name it, and which it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
 from typing import Annotated, Any, Final
@@ -514,7 +514,9 @@ class AgentTools:
     ) -> ExtendedPatch:
         patch = {"patch": list(operations), "array_primary_keys": dict(list_keys)}
         try:
-            return parse_extended(patch)
+            parsed = parse_extended(patch)
+            _require_known(operations, parsed)
+            return parsed
         except PatchError as error:
             refused: Result = {"code": error.code, "detail": str(error), "applied": "no"}
             refused |= {"operation": error.operation, "pointer": error.pointer}
@@ -557,6 +559,24 @@ def marked(result: Result) -> Result:
         own = own - {"detail"}
     others = [join_pointer((name,)) for name in result if name not in own]
     return {**result, "untrusted": others} if others else result
+
+
+def _require_known(operations: Sequence[Mapping[str, Any]], parsed: ExtendedPatch) -> None:
+    """Raise InvalidPatch for a member that means nothing. The patch language ignores it, and the
+    agent, which made it up, would take something else for done."""
+    for position, sent in enumerate(operations):
+        for op, name in _ignored(sent, parsed.operations[position].to_json()):
+            detail = f"the operation '{op}' has no member {name!r}"
+            raise InvalidPatch(detail, operation=position, pointer=sent.get("path"), member=name)
+
+
+def _ignored(sent: Mapping[str, Any], kept: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in sent.items():
+        if name not in kept and value is not False:
+            yield sent["op"], name
+    if "apply" in kept:
+        for inner, of in zip(sent["apply"], kept["apply"], strict=True):
+            yield from _ignored(inner, of)
 
 
 def _answered(call: Any) -> Any:

@@ -834,6 +834,27 @@ def test_whatever_others_wrote_is_where_a_result_says_so(gateway: Gateway, catal
             "invalid_patch",
             "/a",
         ),
+        (
+            "change",
+            {"key": "secret", "operations": [{"op": "increment", "path": "/pin", "by": 2}]},
+            "invalid_patch",
+            "/pin",
+        ),
+        (
+            "preview",
+            {
+                "key": "secret",
+                "operations": [
+                    {
+                        "op": "not",
+                        "path": "/pin",
+                        "apply": [{"op": "contains", "value": "a", "ignorecase": True}],
+                    }
+                ],
+            },
+            "invalid_patch",
+            "/pin",
+        ),
         ("apply", {"key": "secret", "wanted": {"a": 1}, "x~/y": 1}, "invalid_argument", "/x~0~1y"),
         ("undo", {"revision": 1, "why": "x" * 601}, "invalid_argument", "/why"),
         (
