@@ -1,4 +1,4 @@
-"""Looks that come at the same time share a call, and none is older than who asked for it."""
+"""Reads that come at the same time share a call, and none is older than who asked for it."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
     assert found == {"first": {"first": 0}, "a": {"a": 0}, "c": {"c": 0}}
 
 
-def test_who_is_ended_in_a_look_leaves_no_answer_to_the_others(
+def test_who_is_ended_in_a_read_leaves_no_answer_to_the_others(
     eventually: Callable[..., Any],
 ) -> None:
-    """They aren't told that nothing is stored, but look again."""
+    """They aren't told that nothing is stored, but read again."""
     shelf = Shelf()
 
     def look_at(names: Collection[str]) -> dict[str, int]:
@@ -122,12 +122,12 @@ def test_who_is_ended_in_a_look_leaves_no_answer_to_the_others(
             raise SystemExit
         return found
 
-    looks = SharedLooks(look_at, ThreadRuntime())
+    reads = SharedReads(look_at, ThreadRuntime())
     found: dict[str, dict[str, int]] = {}
 
     def look(name: str) -> None:
         with suppress(SystemExit):
-            found[name] = looks.look([name])
+            found[name] = reads.read([name])
 
     def ask(name: str) -> threading.Thread:
         thread = threading.Thread(target=look, args=(name,))
@@ -138,7 +138,7 @@ def test_who_is_ended_in_a_look_leaves_no_answer_to_the_others(
     assert shelf.begun.wait(WAIT_S)
     for number, name in enumerate(("ended", "a")):
         threads.append(ask(name))
-        eventually(lambda: len(gathering(looks)) == number + 1)  # noqa: B023
+        eventually(lambda: len(gathering(reads)) == number + 1)  # noqa: B023
     shelf.go_on.set()
     for thread in threads:
         thread.join(WAIT_S)
