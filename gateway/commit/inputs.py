@@ -531,7 +531,7 @@ def _read_ranges(
         limit = needed + sum(is_under(key, prefix) for key in keys)
         if limit > room and count > 1:
             return _read_ranges(store, cache, view, requests[:1])
-        found = _list_range(store, cache.meters, view, prefix, min(limit, room))
+        found = _list(store, cache.meters, view, prefix, min(limit, room))
         if found is None:
             return None
         room -= len(found.documents)
@@ -584,9 +584,7 @@ def _keys_changed_in(commits: Iterable[CommitRecord]) -> set[str]:
     return {change.key for commit in commits for change in commit.changes}
 
 
-def _list_range(
-    store: Store, meters: Meters, view: View, prefix: str, limit: int
-) -> ListedRange | None:
+def _list(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> ListedRange | None:
     """The range's documents as of the view, at most ``limit`` of those stored. None: the head has
     moved on. Raises HistoryIncomplete."""
     found: Scanned[BareDocument] = Scanned(is_whole=False)

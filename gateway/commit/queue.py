@@ -551,15 +551,13 @@ class Queue:
 
         Their lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
         """
-        return self._take_or_wait(self._schedule, self._collect)
+        return self._take(self._schedule, self._collect)
 
     def take_apart(self) -> Apart:
         """Wait for the next batch of a suspect, alone, or for a move in doubt to continue."""
-        return self._take_or_wait(self._apart, self._next_apart)
+        return self._take(self._apart, self._next_apart)
 
-    def _take_or_wait(
-        self, schedule: Schedule, take: Callable[[], tuple[_Taken, float | None]]
-    ) -> _Taken:
+    def _take(self, schedule: Schedule, take: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
         mine = self._runtime.event()
         while True:
             with self._lock:

@@ -125,9 +125,7 @@ def documents_to_list(query: RangeQuery) -> int:
     return query.number + 1
 
 
-def queries_of(
-    compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]
-) -> tuple[RangeQuery, ...]:
+def queries(compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]) -> tuple[RangeQuery, ...]:
     """What has to be known of ranges. If some are edited, all documents of the others are listed,
     too, so that those that the edits leave can be counted."""
     edited = tuple(

@@ -35,7 +35,7 @@ from gateway.decide.ranges import (
     RangeQuery,
     RangeReplacement,
     Ranges,
-    queries_of,
+    queries,
 )
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import AboveLimit, CommitError, code_of, untraced
@@ -213,7 +213,7 @@ class Request(msgspec.Struct, frozen=True):
         edits, compares = self._branches(), self._compares()
         in_ranges = (each.edit for each in edits if isinstance(each.edit, RangeEdit))
         compared = (*self.conditions.unchanged_under, *compared_ranges(compares))
-        force_setattr(self, "ranges", queries_of(compared, in_ranges))
+        force_setattr(self, "ranges", queries(compared, in_ranges))
         moved_to = (each.edit.to for each in edits if isinstance(each.edit, MoveKey))
         return reduce(
             frozenset.union,

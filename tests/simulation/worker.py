@@ -99,7 +99,7 @@ class Worker:
         due = [
             catalog
             for catalog, lane in queue._lanes.items()
-            if (queue._apart if catalog in queue.suspects else queue._line).idle
+            if (queue._apart if catalog in queue.suspects else queue._schedule).idle
             if lane.waiting and not lane.busy and lane.not_before < now
             if self._gateway._write_out.may_move(catalog, queue._is_large(catalog, lane, now))
         ]
