@@ -17,15 +17,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway import cpu
 from gateway.access.token_buckets import PrincipalLimits
 from gateway.errors import untraced
-from gateway.http.context import (
-    KEY,
-    Context,
-    Environ,
-    Observed,
-    OpenContext,
-    RouteTaken,
-    Sender,
-)
+from gateway.http.context import KEY, Context, Environ, Observed, OpenContext, RouteTaken, Sender
 from gateway.http.door import audit, rate_limits
 from gateway.http.door.admission import Admission, claim_share
 from gateway.http.door.authorization import Authenticate, Authorization

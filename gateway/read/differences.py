@@ -103,8 +103,8 @@ class DifferenceReads:
         """The differences of keys above ``after``, from at most ``limit`` documents that were
         changed. There are fewer, or none, if documents are equal again, are large or take long.
 
-        A document beyond ``viewer`` counts as none. Only one difference at a time is made and given
-        to ``encode``.
+        A document hidden from ``viewer`` counts as none. Only one difference at a time is made and
+        given to ``encode``.
         """
         found: list[_Item] = []
         seen: str | None = None
@@ -157,7 +157,7 @@ class DifferenceReads:
         viewer: Viewer | None,
     ) -> Iterator[tuple[Sequence[_Item], int]]:
         """What ``encode`` makes of the record's difference, and its size: () and 0 if the states
-        are equal. Nothing is yielded if there is no document within ``viewer``."""
+        are equal. Nothing is yielded if there is none that ``viewer`` sees."""
         with memory.account().holding():
             low, high = self.states(span, record.key, current)
             seen = [

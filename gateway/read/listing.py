@@ -115,8 +115,8 @@ class Listing:
     """Reads documents at one revision. Every method raises StoreUnavailable, CatalogNotFound (never
     written), RevisionNotFound (above the head) and RevisionCompacted (below the floor).
 
-    ``viewer`` is what the principal sees of the catalog; None: everything. Documents beyond it are
-    left out, unless they are asked for by key; and no page begins after the key of such a document.
+    ``viewer`` is who reads; None: one that sees everything. Documents hidden from it are left out,
+    unless they are asked for by key; and no page begins after the key of such a document.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Listing:
         """A revision, and by key what ``encode`` makes of the documents at that revision; None:
         there is no live one.
 
-        Raises DocumentForbidden if one of them is beyond ``viewer``, and AboveLimit if several
+        Raises DocumentForbidden if one of them is hidden from ``viewer``, and AboveLimit if several
         documents take more than SEVERAL_BYTES_MAX.
         """
 

@@ -63,8 +63,8 @@ class LossPage:
 @dataclass(frozen=True, slots=True)
 class LossQuery:
     """The query: at most ``limit`` losses of ``manager`` above revision ``after`` and below
-    ``before``; of commit ``before`` - 1, only keys above ``after_key``. Changes beyond ``viewer``
-    are left out."""
+    ``before``; of commit ``before`` - 1, only keys above ``after_key``. Changes hidden from
+    ``viewer`` are left out."""
 
     catalog: str
     manager: str

@@ -93,7 +93,7 @@ class PartitionPlanner:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys of ``span``; those beyond ``viewer`` are never returned."""
+    """The keys of ``span``; those hidden from ``viewer`` are never returned."""
 
     store: Store
     catalog: str

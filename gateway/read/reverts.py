@@ -34,7 +34,7 @@ _PAGE = 500
 @dataclass(frozen=True, slots=True)
 class RevertTerms:
     """The terms of a revert. It covers the documents under ``prefix``, or only the one under
-    ``key``, if given; at most ``documents_max``, all of which have to be within ``viewer``.
+    ``key``, if given; at most ``documents_max``, all of which have to be visible to ``viewer``.
     ``forced`` is by key."""
 
     catalog: str

@@ -95,9 +95,8 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def memory_gateway() -> GatewayService:
-    return GatewayService(
-        MemoryStore(), ThreadRuntime(), ServiceLimits(), encode_refusal=encode_refusal
-    )
+    limits = ServiceLimits()
+    return GatewayService(MemoryStore(), ThreadRuntime(), limits, encode_refusal=encode_refusal)
 
 
 @pytest.fixture(scope="session")

@@ -30,9 +30,8 @@ def clock() -> SetClock:
 @pytest.fixture
 def service(clock: SetClock) -> Service:
     limits = ServiceLimits(retention=RetentionLimits(idempotency_s=KEPT_S))
-    return Service(
-        gateway=GatewayService(MemoryStore(), clock, limits, encode_refusal=encode_refusal)
-    )
+    gateway = GatewayService(MemoryStore(), clock, limits, encode_refusal=encode_refusal)
+    return Service(gateway=gateway)
 
 
 @pytest.fixture

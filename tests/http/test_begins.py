@@ -26,9 +26,8 @@ SEVEN = {"application": "etl", "version": 7, "keys": "content", "principals": ["
 @pytest.fixture
 def service() -> Service:
     limits = ServiceLimits()
-    return Service(
-        gateway=GatewayService(MemoryStore(), SetClock(), limits, encode_refusal=encode_refusal)
-    )
+    gateway = GatewayService(MemoryStore(), SetClock(), limits, encode_refusal=encode_refusal)
+    return Service(gateway=gateway)
 
 
 @pytest.fixture

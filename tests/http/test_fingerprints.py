@@ -160,9 +160,8 @@ def test_a_key_decides_once_whether_by_a_request_or_by_a_line(
     by_line_first: bool,
 ) -> None:
     """What a client sends as a line of many may be sent again by itself."""
-    gateway = GatewayService(
-        MemoryStore(), ThreadRuntime(), ServiceLimits(), encode_refusal=encode_refusal
-    )
+    limits = ServiceLimits()
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits, encode_refusal=encode_refusal)
     client = create_app(gateway).test_client()
     first = f"{DOCUMENT}?manager=first"
     assert client.patch(first, json={"n": 1}, content_type=APPLY).status_code == 201

@@ -110,9 +110,8 @@ def sent(served: Served, method: str, path: str, body: Any) -> tuple[int, list[s
 
 
 def main() -> None:
-    gateway = GatewayService(
-        MemoryStore(), ThreadRuntime(), ServiceLimits(), encode_refusal=encode_refusal
-    )
+    limits = ServiceLimits()
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits, encode_refusal=encode_refusal)
     served = Served(create_app(gateway))
     strict = Served(create_app(gateway, authenticate=_refuse))
     gc.disable()  # nobody looks for cycles meanwhile but the test

@@ -211,11 +211,11 @@ def take(self: queue.Queue) -> dict[str, list[queue.Pending]]:
             if batches:
                 return batches
             mine.clear()
-            self._line.idle.append(mine)
+            self._schedule.idle.append(mine)
         mine.wait(wait_s)
         with self._lock:
-            if mine in self._line.idle:
-                self._line.idle.remove(mine)
+            if mine in self._schedule.idle:
+                self._schedule.idle.remove(mine)
 
 
 def all_unknown(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pending]:  # noqa: ARG001

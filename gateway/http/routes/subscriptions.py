@@ -146,10 +146,7 @@ def _name(segment: str) -> str:
 
 
 def _answer(state: SubscriptionState, status: int = 200, **more: Any) -> Answer:
-    headers = [
-        ("ETag", f'"{state.tag}"'),
-        ("Catalog-Revision", str(state.head)),
-    ]
+    headers = [("ETag", f'"{state.tag}"'), ("Catalog-Revision", str(state.head))]
     return body_answer(encode(_shape(state) | more), headers, status)
 
 

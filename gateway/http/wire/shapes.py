@@ -259,7 +259,7 @@ def event_data(event: bytes) -> bytes:
 class WatcherView:
     """One watcher's view of the commits that all watchers share.
 
-    Changes that ``viewer`` hides are left out, as in ``Viewer.filter`` (None hides nothing). If
+    Changes hidden from ``viewer`` are left out, as in ``Viewer.filter`` (None: none is). If
     nothing is left that ``selection`` wants, a watcher of everything gets the commit without
     changes, so that it sees every revision; a watcher of some documents doesn't get it.
     """

@@ -89,7 +89,7 @@ def outcome_members(
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """A catalog's commits, as far as ``viewer`` shows them (None: all)."""
+    """A catalog's commits, as far as ``viewer`` sees them (None: all)."""
 
     gateway: GatewayService
     catalog: str
