@@ -48,7 +48,7 @@ class Compacted(ReadFailed):
 
     def __init__(self, catalog: str, what: str, oldest: int | None, remedy: str = "") -> None:
         known = "" if oldest is None else f"; the oldest retained revision is {oldest}"
-        why = f"catalog {catalog!r}: {what} can't be read, its history was compacted{known}"
+        why = f"catalog {catalog!r}: {what} can't be read, because its history was compacted{known}"
         super().__init__(f"{why}. {remedy}" if remedy else why)
         self.what = what
         self.oldest = oldest
@@ -286,7 +286,7 @@ class CatalogReads:
         answer = self._ask(f"{self._path}/commits", query, about)
         head = answer.headers.get("Catalog-Revision", "")
         if not head.isdigit():
-            raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
+            raise UnexpectedAnswer("the answer has no Catalog-Revision", status=200, applied="no")
         return _decoded(answer, CommitRows), int(head)
 
     def commit_id(self, revision: int) -> str | None:
@@ -309,7 +309,7 @@ class CatalogReads:
             page = _decoded(answer, ChangesPage)
             if page.revision <= after:
                 # A worker that is about to end answers like this: another one has the commits.
-                why = f"nothing is told of the commits above revision {after}"
+                why = f"the answer has nothing about the commits above revision {after}"
                 raise UnexpectedAnswer(why, status=answer.status, applied="no", retryable=True)
             return page
 
@@ -390,8 +390,8 @@ class CatalogReads:
                 raise ReadFailed(f"{catalog}: {about}: {error.detail}") from error
             raise ReadFailed(
                 f"{catalog}: {about} can't be held while it is read: {error.detail}. Each read"
-                " holds its revision for the seconds of the option pinSeconds: choose less, or 0 to"
-                " read without holding it"
+                " holds its revision for the seconds of the option pinSeconds: set it to less, or"
+                " to 0 to read without holding the revision"
             ) from error
         except Unreachable as error:
             raise ReadFailed(
@@ -417,7 +417,7 @@ class CatalogReads:
     def _refuse_catalog(self, error: Exception | None = None) -> NoReturn:
         raise CatalogMissing(
             f"option 'catalog': there is no catalog {self.catalog!r} at {self._options.url};"
-            " one is made by its first write"
+            " its first write creates it"
         ) from error
 
 
@@ -437,7 +437,7 @@ def _decoded(answer: HttpAnswer, shape: type[_Page]) -> _Page:
         return msgspec.json.decode(answer.body, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnexpectedAnswer(
-            f"this is no answer of a gateway: {error}", status=answer.status, applied="no"
+            f"this is not a gateway's answer: {error}", status=answer.status, applied="no"
         ) from error
 
 

@@ -59,7 +59,7 @@ _desired_flags = together(
         "--format",
         "format_",
         type=click.Choice(("jsonl", "parquet", "csv", "table")),
-        help="Kind of SOURCE. Default: by its suffix.",
+        help="Format of SOURCE. Default: by its suffix.",
     ),
     click.option("--key", default="key", help="Column of the keys. Default: key."),
     click.option(
@@ -72,7 +72,7 @@ _desired_flags = together(
         "--max-deletes",
         type=_Deletes(),
         default="0.5",
-        help="How many documents --delete may delete, or which share (0.5). Default: half.",
+        help="Most documents that --delete may delete: a number, or a share. Default: 0.5.",
     ),
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
@@ -92,7 +92,7 @@ _desired_flags = together(
 )
 @click.version_option(package_name="metadata-gateway", prog_name="patching-spark")
 def main() -> None:
-    """Catalogs of a metadata gateway, in Spark. Also: spark-submit …/patching/spark/__main__.py"""
+    """Sync and export catalogs, with Spark. Also: spark-submit …/patching/spark/__main__.py"""
 
 
 @main.command("sync")
@@ -100,11 +100,16 @@ def main() -> None:
 @click.argument("catalog")
 @_desired_flags
 @click.option(
-    "--rounds", type=click.IntRange(1), default=5, help="Comparisons of a key. Default: 5."
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    help="Most comparisons of a document, if others keep changing it. Default: 5.",
 )
-@click.option("--plan", "plan_path", help="Write the changes into this folder; send none.")
+@click.option(
+    "--plan", "plan_path", help="Write the changes to this folder instead of sending them."
+)
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing plan.")
-@click.option("--state", help="Folder of this job's state, which saves the next run work.")
+@click.option("--state", help="Folder for this job's state, which makes its next run faster.")
 @_session_flags
 def sync_command(
     source: str,
@@ -121,7 +126,7 @@ def sync_command(
     SOURCE is a path of JSON lines ({"key": …, "document": …}), Parquet or CSV, or a table.
     """
     if plan_path is not None and state is not None:
-        raise click.UsageError("--state doesn't go with --plan")
+        raise click.UsageError("--state can't be combined with --plan")
     with _session(**flags) as (spark, common):
         from patching.spark.desired import read_desired
         from patching.spark.sync import sync, write_plan
@@ -169,9 +174,9 @@ def export_command(
 ) -> int:
     """Write CATALOG, or its --history, into files below PATH."""
     if history and (revision is not None or at is not None or format_ != "jsonl"):
-        raise click.UsageError("--revision, --at and --format don't go with --history")
+        raise click.UsageError("--revision, --at and --format can't be combined with --history")
     if not history and after is not None:
-        raise click.UsageError("--after goes with --history")
+        raise click.UsageError("--after needs --history")
     with _session(**flags) as (spark, common):
         from patching.spark.export import export_catalog, export_history
 
@@ -196,10 +201,10 @@ def _show_sync(report: SyncReport) -> int:
         ("patched", report.patched),
         ("deleted", report.deleted),
         ("let go", report.let_go),
-        ("leaves left to others", report.left_to_others),
-        ("others were first", report.lost),
+        ("fields left to others", report.left_to_others),
+        ("changed by others", report.lost),
         ("refused", report.refused),
-        ("guards lost", report.guards_lost),
+        ("lost races", report.guards_lost),
         ("rounds", report.rounds),
         ("seconds", round(report.seconds, 1)),
     ]
@@ -248,7 +253,7 @@ def _session(
     among them. Says what is missing before it starts anything."""
     options = _options(pairs)
     if remote and (master or driver_memory):
-        raise click.UsageError("--master and --driver-memory don't go with --remote")
+        raise click.UsageError("--master and --driver-memory can't be combined with --remote")
     try:
         import pyspark
 

@@ -113,14 +113,14 @@ class Columns:
         for name in self.names:
             if name not in (*COLUMNS, *_WRITTEN_AS, *READ_ONLY):
                 near = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
-                hint = f"the nearest is {near[0]!r}" if near else f"known: {', '.join(COLUMNS)}"
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(COLUMNS)}"
                 raise ColumnRefused(name, f"there is no such column; {hint}")
             if self.names.count(name) > 1:
-                raise ColumnRefused(name, "it is there twice")
+                raise ColumnRefused(name, "it appears twice")
             if _WRITTEN_AS.get(name) in kinds:
                 raise ColumnRefused(
                     name,
-                    f"it is there beside {_WRITTEN_AS[name]!r}, which means the same; drop one",
+                    f"it means the same as {_WRITTEN_AS[name]!r}, which is also there; drop one",
                 )
 
     def _require_sufficient(self, kinds: Mapping[str, types.DataType]) -> None:
@@ -128,20 +128,20 @@ class Columns:
             raise ColumnRefused("key", "it is missing")
         if not self._changes:
             raise ColumnRefused(
-                DELTAS[0], f"it is missing, and so are all others of {', '.join(DELTAS)}"
+                DELTAS[0], f"it is missing; one of these is required: {', '.join(DELTAS)}"
             )
         if "attributes" in kinds and "document" not in self._changes.values():
-            raise ColumnRefused("attributes", "they are written with a document alone; drop them")
+            raise ColumnRefused("attributes", "they need a column 'document'; drop them")
         if "catalog" not in kinds and self._options.catalog is None:
-            raise ColumnRefused("catalog", "it is missing, and there is no option catalog")
+            raise ColumnRefused("catalog", "it is missing, and so is the option catalog")
         if "idempotency_key" not in kinds and self._options.idempotency == "column":
-            raise ColumnRefused("idempotency_key", "it is missing; idempotency=column asks for it")
+            raise ColumnRefused("idempotency_key", "it is missing; idempotency=column requires it")
 
     def _require_applied(self) -> None:
         options = self._options
         given = [n for n, v in (("manager", options.manager), ("conflict", options.conflict)) if v]
         if given and "apply" not in self._changes:
-            raise ColumnRefused("apply", f"it is missing, and option {given[0]!r} is for it")
+            raise ColumnRefused("apply", f"it is missing, and option {given[0]!r} needs it")
         self._apply_terms = {name: getattr(options, name) for name in given}
 
     def ask(self, row: Mapping[str, Any]) -> RowLine:
@@ -149,7 +149,7 @@ class Columns:
         catalog, key = self.subject(row)
         own = row.get("idempotency_key")
         if own is None and self._options.idempotency == "column":
-            raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
+            raise RowRefused("idempotency_key", "it is null; idempotency=column requires it")
         if own == "":
             raise RowRefused("idempotency_key", "it is empty")
         delta = self._delta(row)
@@ -158,7 +158,7 @@ class Columns:
         only = self.only(row)
         if row.get(self._if_match) is not None:
             if only == "create":
-                raise RowRefused(self._if_match, "it doesn't go with the mode create")
+                raise RowRefused(self._if_match, "it can't be combined with the mode create")
             members["if_match"] = row[self._if_match]
         elif guard := _MODES[only]:
             members[guard[0]] = guard[1]
@@ -200,19 +200,19 @@ class Columns:
     def _catalog(self, own: str | None) -> str:
         common = self._options.catalog
         if own is None and common is None:
-            raise RowRefused("catalog", "it is null, and there is no option catalog")
+            raise RowRefused("catalog", "it is null, and the option catalog is missing")
         if own == "":
-            raise RowRefused("catalog", "it is empty; null is the option catalog")
+            raise RowRefused("catalog", "it is empty; null stands for the option catalog")
         if self._of_table and own is not None:
             raise RowRefused(
                 "catalog",
-                f"it is {own!r}, so the row was read, and Spark doesn't tell for which table; "
-                "name the columns without catalog, INSERT INTO t (key, value) SELECT key, value …",
+                f"it is {own!r}, where the row was read, and Spark doesn't say which table to "
+                "write; leave this column out: INSERT INTO t (key, value) SELECT key, value …",
             )
         if self._was_read and None not in (own, common) and own != common:
             raise RowRefused(
                 "catalog",
-                f"the row was read from {own!r}, and the option catalog is {common!r}; to copy it "
+                f"the row was read from {own!r}, but the option catalog is {common!r}; to copy it "
                 "there, drop the columns catalog and etag",
             )
         return _first(own, common) or ""
@@ -245,16 +245,16 @@ class Columns:
         ]
         if not found:
             wanted = ", ".join(self._changes)
-            raise RowRefused(next(iter(self._changes)), f"it asks for nothing: no {wanted}")
+            raise RowRefused(next(iter(self._changes)), f"the row changes nothing: no {wanted}")
         if len(found) > 1:
-            raise RowRefused(found[1], f"there is {_a(found[0])} in the same row")
+            raise RowRefused(found[1], f"the row already has {_a(found[0])}")
         name = found[0]
         members = self._converted(name, row[name], _MEMBERS[self._changes[name]])
         if name == "apply":
             members |= self._apply_terms
         if row.get("attributes") is not None:
             if self._changes[name] != "document":
-                raise RowRefused("attributes", f"they don't go with {_a(name)}")
+                raise RowRefused("attributes", f"they can't be combined with {_a(name)}")
             members |= self._converted("attributes", row["attributes"], _attributes_member)
         return members
 
@@ -303,7 +303,7 @@ def _patch_members(patch: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"op": "patch", "patch": patch}
     if not isinstance(value, dict) or "patch" not in value or value.keys() - _EXTENDED:
-        raise NoJson("a patch is a JSON array of operations, or an object with 'patch'")
+        raise NoJson("a patch must be a JSON array of operations, or an object with 'patch'")
     return {"op": "patch", **msgspec.json.decode(_raw(patch), type=dict[str, msgspec.Raw])}
 
 
@@ -347,7 +347,7 @@ def _operations_converter(kind: types.DataType) -> Converter:
         )
     for field in item.fields:
         if field.name not in _OPERATION:
-            raise ColumnRefused("patch", f"an operation has no field {field.name!r}")
+            raise ColumnRefused("patch", f"its operations have an unknown field {field.name!r}")
         if not isinstance(field.dataType, types.StringType):
             raise ColumnRefused("patch", f"its field {field.name!r} must be a string")
     for name in _OPERATION[:2]:

@@ -143,12 +143,12 @@ def _running_query(spark: SparkSession) -> str | None:
 _GIVEN: Final = "option."
 _NOT_KEPT: Final = {
     "token": "everybody can see a table's options; use tokenFile",
-    "columns": "a table has all columns",
+    "columns": "a table always has all columns",
 }
 _HINT: Final = (
-    "it is required, and Spark doesn't hand a table's OPTIONS to a Python data source: leave the "
-    "columns out of CREATE TABLE and name those of INSERT INTO t (key, value), or say WITH (url …, "
-    "catalog …) behind the table"
+    "it is required, but Spark doesn't pass a table's OPTIONS to a Python data source: leave the "
+    "columns out of CREATE TABLE and name them in INSERT INTO t (key, value), or write WITH (url "
+    "…, catalog …) after the table's name"
 )
 
 

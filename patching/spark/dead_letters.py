@@ -65,7 +65,7 @@ def settle_letters(
         try:
             paths.append(str(begun.rename(path)))
         except OSError:
-            paths.append(f"{begun} of its executor: the driver doesn't see that folder")
+            paths.append(f"{begun} on its executor, as the driver doesn't see that folder")
     counts.dead_letters = paths
     if replaces:
         for each in Path(folder).glob(f"{origin}-*.jsonl"):

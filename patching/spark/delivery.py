@@ -108,7 +108,7 @@ class Delivery:
                 try:
                     head = decode(text)
                 except (msgspec.MsgspecError, ValueError) as error:
-                    why = f"this is no line of a plan ({error}): {text[:200]}"
+                    why = f"this is not a line of a plan ({error}): {text[:200]}"
                     raise LineBroken(why) from error
                 whole = f"{text[:-1]}{end}".encode()
                 yield BulkLine(whole, head.idempotency_key is not None, subject=head)

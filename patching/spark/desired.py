@@ -47,7 +47,7 @@ class DesiredInvalid(ValueError):
         shown = "; ".join(
             detail if key is None else f"key {key!r}: {detail}" for key, detail in problems
         )
-        more = f"; and {count - len(problems)} more" if count > len(problems) else ""
+        more = f"; and {count - len(problems)} more like these" if count > len(problems) else ""
         super().__init__(f"the desired state is invalid: {shown}{more}")
         self.problems = tuple(problems)
         self.count = count
@@ -73,7 +73,7 @@ def read_desired(
     if chosen == "csv":
         _require_utf8(spark, place, options)
         return spark.read.options(**{**_CSV, **options}).csv(place)
-    raise ValueError(f"there is no format {chosen!r}; there are {', '.join(FORMATS)}")
+    raise ValueError(f"unknown format {chosen!r}; known formats: {', '.join(FORMATS)}")
 
 
 def wanted_rows(
@@ -92,10 +92,12 @@ def wanted_rows(
     if document is None and "document" in names:
         document = "document"
     if document is None and len(names) == 1:  # each document would become {}
-        raise ValueError(f"the desired state has no column but {key!r}, and so no documents")
+        raise ValueError(f"the desired state has only the column {key!r}, so it has no documents")
     kind = desired.schema[key].dataType
     if not isinstance(kind, types.StringType | types.IntegralType):
-        raise ValueError(f"column {key!r}: keys are strings, not {kind.simpleString()}; cast it")
+        raise ValueError(
+            f"column {key!r}: keys must be strings, not {kind.simpleString()}; cast it"
+        )
     if document is not None:
         value = F.col(_quoted(document))
     else:
@@ -140,7 +142,8 @@ def _format_of(place: str) -> str:
         path = path.with_suffix("")
     if path.suffix in _SUFFIXES:
         return _SUFFIXES[path.suffix]
-    raise ValueError(f"say what format {place!r} has: {', '.join(FORMATS)}")
+    known = ", ".join(FORMATS)
+    raise ValueError(f"give the format of {place!r}, which its name doesn't show: one of {known}")
 
 
 def _as_text(name: str) -> Column:
@@ -198,7 +201,7 @@ def _require_json(kind: types.DataType, column: str | None) -> None:
             raise ValueError(str(error)) from error
         return
     raise ValueError(
-        f"column {column!r}: a document is a JSON string, a struct, a map or an array,"
+        f"column {column!r}: a document must be a JSON string, a struct, a map or an array,"
         f" not {kind.simpleString()}"
     )
 
@@ -239,8 +242,8 @@ def _parsed(text: str) -> tuple[str, str]:
 
 
 def _no_line(text: str, why: str) -> DesiredInvalid:
-    wanted = 'it isn\'t {"key": …, "document": …}'
-    return DesiredInvalid([(None, f"the line {_cut(text)!r}: {wanted}: {why}")], 1)
+    wanted = '{"key": …, "document": …}'
+    return DesiredInvalid([(None, f"the line {_cut(text)!r} isn't {wanted}: {why}")], 1)
 
 
 def _cut(text: str) -> str:

@@ -48,7 +48,7 @@ def export_catalog(
     ``sync`` reads. ``parquet``: the columns of the data source, in files by key range.
     """
     if format not in FORMATS:
-        raise ValueError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
+        raise ValueError(f"unknown format {format!r}; known formats: {', '.join(FORMATS)}")
     chosen = _chosen(catalog, url, options)
     wanted = {"revision": revision, "timestamp": at}
     reading = Options.parse(chosen | _given(wanted), READ)
@@ -100,8 +100,8 @@ def export_history(
     with held_history(Options.parse(chosen, READ), "export", after or 0) as head:
         if after is not None and after > head:
             raise ReadFailed(
-                f"catalog {catalog!r} at {url} is at revision {head}, but the last export at"
-                f" {after}: it is another one, or its database was set back"
+                f"catalog {catalog!r} at {url} is at revision {head}, but the last export was at"
+                f" {after}: it is another catalog, or its database was restored to an earlier state"
             )
         rows = _rows(spark, chosen, given | {"endingRevision": head})
         dated = rows.withColumn("date", day).observe(seen, counted)

@@ -49,15 +49,18 @@ _REVISION: Final = "revision"
 _COMMIT: Final = "commit"
 _STATE: Final = "state"
 _OTHER: Final = (
-    "it is another one, or its database was set back. Begin with a new checkpointLocation"
+    "it is another catalog, or its database was restored to an earlier state. Start with a new"
+    " checkpointLocation"
 )
 _BEHIND: Final = (
-    "The stream was away for longer than history is kept. Begin with a new checkpointLocation, and"
-    " with startingRevision=state, which tells the documents as they are now, or"
-    " startingRevision=earliest, which doesn't tell what was done in between. With"
-    " failOnDataLoss=false this stream goes on behind the gap"
+    "The stream was stopped for longer than history is kept. Start with a new checkpointLocation"
+    " and startingRevision=state, which begins with the documents as they are now, or"
+    " startingRevision=earliest, which skips what was done in between. Or set"
+    " failOnDataLoss=false, with which this stream skips the gap"
 )
-_NO_STATE: Final = "Begin with a new checkpointLocation, and so with the documents as they are now"
+_NO_STATE: Final = (
+    "Start with a new checkpointLocation; the stream then begins with the documents as they are now"
+)
 
 
 class _FeedReader(DataSourceStreamReader):
@@ -68,7 +71,7 @@ class _FeedReader(DataSourceStreamReader):
 
     def __init__(self, schema: StructType, options: Options) -> None:
         if options.type == DOCUMENTS:
-            raise OptionRefused("type", "a stream tells commits: choose 'commits' or 'changes'")
+            raise OptionRefused("type", "a stream reads commits: choose 'commits' or 'changes'")
         require_fitting(options)
         starting_revision(options)  # refused here already if it is no revision
         self._columns = ReadColumns(schema, options)
@@ -235,7 +238,7 @@ class _FeedReader(DataSourceStreamReader):
     def _set_back(self, after: int, head: int) -> ReadFailed:
         return ReadFailed(
             f"catalog {self._options.catalog!r} at {self._options.url} is at revision {head}, but"
-            f" the checkpoint at {after}: {_OTHER}"
+            f" the checkpoint is at {after}: {_OTHER}"
         )
 
     def _passed_over(self, after: int, floor: int | None) -> int:
@@ -243,7 +246,7 @@ class _FeedReader(DataSourceStreamReader):
         if self._options.fail_on_data_loss or floor is None:
             raise self._lost(after, floor)
         print(
-            f"metadata: WARNING: catalog {self._options.catalog!r}: this stream passes over the "
+            f"metadata: WARNING: catalog {self._options.catalog!r}: this stream skips the "
             f"commits {after + 1} to {floor}, whose history was compacted (failOnDataLoss=false)",
             file=sys.stderr,
             flush=True,
@@ -252,7 +255,7 @@ class _FeedReader(DataSourceStreamReader):
 
     def _lost(self, after: int, floor: int | None) -> Compacted:
         catalog = str(self._options.catalog)
-        what = f"the feed after offset {after}, where this stream stands,"
+        what = f"the feed after revision {after}, which this stream has reached,"
         return Compacted(catalog, what, floor, _BEHIND)
 
     def _reads(self) -> CatalogReads:
@@ -324,5 +327,5 @@ def _revision(offset: dict[str, Any]) -> int:
     """The offset's revision. Raises ReadFailed if the checkpoint is another source's."""
     revision = offset.get(_REVISION)
     if isinstance(revision, bool) or not isinstance(revision, int):
-        raise ReadFailed(f"the checkpoint is of another source: its offset is {offset!r}")
+        raise ReadFailed(f"the checkpoint belongs to another source: its offset is {offset!r}")
     return revision

@@ -89,7 +89,7 @@ class CommitsReader:
         require_fitting(options)
         self._options = options
         if starting_revision(options) == STATE:  # refused here already if it is no revision
-            raise OptionRefused("startingRevision", f"{STATE!r} is for a stream")
+            raise OptionRefused("startingRevision", f"{STATE!r} works only for a stream")
 
     def partitions(self) -> list[InputPartition]:
         """Also pins the history from its start on. Called once for each action, on the driver."""
@@ -140,8 +140,8 @@ def before_revision(reads: CatalogReads, start: int | str, head: int) -> int:
     after = max(int(start) - 1, 0)
     if after > head:
         raise ReadFailed(
-            f"option 'startingRevision': catalog {reads.catalog!r} is at {head},"
-            f" {start} is more than one ahead"
+            f"option 'startingRevision': it can be at most {head + 1}, as catalog"
+            f" {reads.catalog!r} is at revision {head}, not {start}"
         )
     return after
 
@@ -166,9 +166,10 @@ def _is_next(reads: CatalogReads, after: int, timestamp: str) -> bool:
 def require_fitting(options: Options) -> None:
     """Refuse options that contradict each other, or are for another ``type`` than is read."""
     if options.key is not None and options.prefix is not None:
-        raise OptionRefused("prefix", "there is a key already")
+        raise OptionRefused("prefix", "it can't be combined with key")
     if options.keys is not None and (options.key or options.prefix) is not None:
-        raise OptionRefused("keys", f"there is a {'key' if options.key else 'prefix'} already")
+        other = "key" if options.key else "prefix"
+        raise OptionRefused("keys", f"it can't be combined with {other}")
     documents = {
         "revision": options.revision,
         "timestamp": options.timestamp,
@@ -184,13 +185,13 @@ def require_fitting(options: Options) -> None:
     others = commits if options.type == DOCUMENTS else documents
     for name, value in others.items():
         if value is not None:
-            raise OptionRefused(name, f"it means nothing to type={options.type}")
+            raise OptionRefused(name, f"it has no effect with type={options.type}")
 
 
 def below_floor(catalog: str, after: int, floor: int) -> Compacted:
     """The error for reading commits above ``after`` if those up to ``floor`` are gone."""
     what = (
-        f"what was done at revision {after + 1} (the first that can be told is {floor + 1}:"
+        f"the commit at revision {after + 1} (the first that can be read is {floor + 1}:"
         f" startingRevision={floor + 1} or {EARLIEST})"
     )
     return Compacted(catalog, what, floor)
@@ -233,8 +234,8 @@ def _pages(
         page, head = reads.commits(after, piece.until - after, options.key)
         if head < piece.until:
             raise ReadFailed(
-                f"catalog {reads.catalog!r} is at revision {head}, and was at {piece.until} when"
-                " this read began: its database was set back"
+                f"catalog {reads.catalog!r} is at revision {head}, but was at {piece.until} when"
+                " this read began: its database was restored to an earlier state"
             )
         yield page.commits
         after = page.next

@@ -147,7 +147,8 @@ def require_apart(samples: Mapping[int, bytes]) -> None:
     digest = found[twice[0]]
     first, second = sorted(p for p, sample in numbers.items() if digest in sample)[:2]
     raise PartitionsOverlap(
-        f"partitions {first} and {second} both have a row of one document that may be equal, and of"
-        " such rows one was applied: have the rows of a document in one partition"
-        " (`repartition('key')`), and start the job or the query again, which applies the other"
+        f"partitions {first} and {second} have rows of one document that may be equal, and of"
+        " equal rows in two partitions only one was applied: put the rows of a document into one"
+        " partition (`repartition('key')`), and start the job or the query again, which applies"
+        " the other"
     )

@@ -26,7 +26,9 @@ _DIGITS_MAX: Final = 17
 # Maps digits and the point to one byte: a search in that takes a tenth of the time of a pattern.
 _AS_DIGITS: Final = bytes.maketrans(b"123456789.", b"0000000000")
 _LONG: Final = b"0" * (_DIGITS_MAX + 1)
-_TOO_LONG: Final = "which JSON's numbers (doubles) would round: cast it to a string or to a double"
+_TOO_LONG: Final = (
+    "which would be rounded as a number in JSON (a double): cast it to a string or a double"
+)
 _encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -52,7 +54,7 @@ def decoded_json(text: str | bytes, what: str) -> Any:
         twice = repeated_member(raw, msgspec.json.encode(value))
         rounded = _rounded(raw) if _LONG in raw.translate(_AS_DIGITS) else None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise NoJson(f"{what} is no JSON: {error}") from error
+        raise NoJson(f"{what} isn't JSON: {error}") from error
     if twice is not None:
         raise NoJson(f"{what} has the member '{join_pointer(twice)}' twice")
     if rounded is not None:
@@ -137,7 +139,7 @@ def python_value(scalar: pa.Scalar) -> tuple[Any, str | None]:
     try:
         return scalar.as_py(), None
     except (OverflowError, ValueError) as error:
-        return _shown(scalar), f"it has a value that JSON can't be made of ({error})"
+        return _shown(scalar), f"it has a value that can't be written as JSON ({error})"
 
 
 def _shown(scalar: pa.Scalar) -> str:
@@ -152,7 +154,7 @@ def _shown(scalar: pa.Scalar) -> str:
 def _of_struct(kind: types.StructType, place: str) -> Converter:
     names = kind.fieldNames()
     if len(set(names)) < len(names):
-        raise NoJson(f"{place} has two fields of one name")
+        raise NoJson(f"{place} has two fields of the same name")
     fields = [(each.name, converter(each.dataType, f"{place}.{each.name}")) for each in kind.fields]
     return lambda value: {name: convert(value[name]) for name, convert in fields}
 
@@ -176,14 +178,14 @@ def _variant_text(value: Mapping[str, bytes], place: str) -> msgspec.Raw:
     try:
         text = types.VariantVal(**value).toJson()
     except (ArithmeticError, ValueError, PySparkException) as error:
-        why = f"{place} has a value that JSON can't be made of ({error})"
+        why = f"{place} has a value that can't be written as JSON ({error})"
         raise NoJson(why) from error
     return raw_json(text)
 
 
 def _finite(value: float, place: str) -> float:
     if not math.isfinite(value):
-        raise NoJson(f"{place} is {value}, which is no JSON number")
+        raise NoJson(f"{place} is {value}, which can't be written as a number in JSON")
     return value
 
 

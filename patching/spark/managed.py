@@ -56,7 +56,7 @@ def begin_run(options: Options, catalog: str, run: Version) -> str:
             raise
         raise Overtaken(f"another run of this manager began later: {error}") from error
     if record["finished"] is not None and record["finished"] >= run.number:
-        raise Overtaken("another run of this manager began later, and is done")
+        raise Overtaken("another run of this manager began later, and has finished")
     return str(record["fence"])
 
 
@@ -91,5 +91,5 @@ class ManagedPlanner(Planner):
     def value(self, wanted: Wanted) -> Any:
         value = super().value(wanted)
         if not isinstance(value, dict):
-            raise NoJson("what a manager wants of a document is an object")
+            raise NoJson("a document must be an object to be applied by a manager")
         return value

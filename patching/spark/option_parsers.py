@@ -35,7 +35,9 @@ def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
     def parse(value: str) -> tuple[str, ...]:
         given = names(value.lower())
         if not set(given) <= set(choices) or len(set(given)) < len(given):
-            raise ValueError(f"it must be some of {', '.join(choices)}, not {value!r}")
+            raise ValueError(
+                f"it must be one or more of {', '.join(choices)}, each once, not {value!r}"
+            )
         return tuple(each for each in choices if each in given)
 
     return parse
@@ -59,8 +61,8 @@ def folder(value: str) -> str:
         return value
     if scheme[1].lower() != "file":
         raise ValueError(
-            f"{value!r} is of a file system that isn't written to: it must be a folder of the"
-            " machine's own, such as a mount (/dbfs/…, /Volumes/…, an NFS share)"
+            f"{value!r} can't be used: it must be a folder that the machine sees as its own, such"
+            " as a mount (/dbfs/…, /Volumes/…, an NFS share)"
         )
     return "/" + unquote(value[len(scheme[0]) :]).lstrip("/")
 
@@ -79,14 +81,14 @@ def time(value: str) -> str:
 
 def message(value: str) -> str:
     if len(value) > _TEXT_MAX:
-        raise ValueError(f"it has {len(value)} characters, {_TEXT_MAX} are allowed")
+        raise ValueError(f"it has {len(value)} characters; at most {_TEXT_MAX} are allowed")
     return text(value)
 
 
 def manager(value: str) -> str:
     if not value.isprintable() or value != value.strip() or len(value) > _MANAGER_MAX:
         raise ValueError(
-            f"it must be 1 to {_MANAGER_MAX} printable characters without a space at its ends"
+            f"it must be 1 to {_MANAGER_MAX} printable characters, without a space at either end"
         )
     return text(value)
 

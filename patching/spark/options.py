@@ -74,7 +74,7 @@ _ALIASES: Final = {
 # Spark's own options, which it passes on.
 _FOR_SPARK: Final = frozenset(("checkpointlocation", "queryname"))
 # Options that Spark adds by itself, and why they are refused.
-_OF_SPARK: Final = {"path": "there is nothing to load or save by path; name it as `catalog`"}
+_OF_SPARK: Final = {"path": "a catalog isn't loaded or saved by path; use `catalog`"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,17 +125,17 @@ class Options:
     )
     idempotency: str | None = _option(
         parsers.one_of("content", "job", "column", "none"),
-        "what the key of a row that has none is made of: `content`: what the row asks for, and "
-        "its number among equal rows (default of named jobs and queries); `job`: its place "
-        "among the rows of its document (default of other jobs); `column`: each row has its "
-        "own key; `none`: a row may be applied twice",
+        "how a row without an idempotency key gets one: `content`: from what the row asks for, "
+        "and its number among equal rows (default of named jobs and queries); `job`: from its "
+        "place among the rows of its document (default of other jobs); `column`: each row must "
+        "have its own key; `none`: it gets none, and may be applied twice",
         WRITE,
     )
     txn_app_id: str | None = _option(
         parsers.text,
-        "name of the application, as in Delta; together with `txnVersion` it names the job: "
-        "started again, a job applies only rows that it hasn't applied yet, and once it has "
-        "finished, none",
+        "name of the application, as in Delta; together with `txnVersion` it names the job. If "
+        "a job is started again, it applies only the rows that it hasn't applied yet; once it "
+        "has finished, none",
         WRITE,
     )
     txn_version: int | None = _option(
@@ -184,7 +184,7 @@ class Options:
     )
     conflict: str | None = _option(
         parsers.one_of("refuse", "skip", "force"),
-        "what to do with leaves that another owner has with a different value, in rows with "
+        "what to do with fields that another owner has with a different value, in rows with "
         "`apply`: `refuse` (the gateway's default), `skip` or `force`",
         WRITE,
     )
@@ -220,7 +220,8 @@ class Options:
     )
     partition_bytes: int | None = _option(
         parsers.number(1),
-        "makes so many tasks that each has about this many bytes of documents, by a sample",
+        "bytes of documents for each task of a read, which decide how many tasks there are; "
+        "estimated from a sample",
         READ,
     )
     pin_seconds: int = _option(
@@ -235,8 +236,7 @@ class Options:
     )
     max_bytes_per_trigger: int | None = _option(
         parsers.number(1),
-        "bytes of JSON of changes after which a micro-batch ends, with the commit that reaches "
-        "them",
+        "bytes of JSON of changes: a micro-batch ends with the commit that reaches them",
         READ_STREAM,
     )
     include: tuple[str, ...] = _option(
@@ -275,10 +275,10 @@ class Options:
                 continue
             alias = _ALIASES.get(name.lower())
             if alias is not None and alias.lower() in lower:
-                raise OptionRefused(name, f"it means {alias}, which is there, too")
+                raise OptionRefused(name, f"it means the same as {alias}, which is also given")
             option = _known(alias or name)
             if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
-                raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
+                raise OptionRefused(option.name, f"it works only for {' and '.join(option.uses)}")
             if "deadletters" in lower and option.name not in ("deadLetters", "columns"):
                 raise OptionRefused(option.name, "it has no effect with deadLetters")
             values[option.field] = _parsed(option, value)
@@ -326,23 +326,24 @@ class Options:
 
     def _require_consistent(self, use: str) -> None:
         if self.token is not None and self.token_file is not None:
-            raise OptionRefused("tokenFile", "there is a token already")
+            raise OptionRefused("tokenFile", "it can't be combined with token")
         if (self.txn_app_id is None) != (self.txn_version is None):
-            raise OptionRefused("txnVersion", "it goes with txnAppId, each with the other")
+            raise OptionRefused("txnVersion", "txnAppId and txnVersion need each other")
         if self.txn_app_id is not None and self.idempotency == "none":
-            raise OptionRefused("txnAppId", "it doesn't go with idempotency=none")
+            raise OptionRefused("txnAppId", "it can't be combined with idempotency=none")
         if (self.certificate_file is None) != (self.key_file is None):
-            raise OptionRefused("keyFile", "it goes with certificateFile, each with the other")
+            raise OptionRefused("keyFile", "certificateFile and keyFile need each other")
         if use != WRITE and self.catalog is None:
             raise OptionRefused("catalog", "it is required")
         if self.partitions is not None and self.partition_bytes is not None:
-            raise OptionRefused("partitionBytes", "there is a number of partitions already")
+            raise OptionRefused("partitionBytes", "it can't be combined with partitions")
         if self.revision is not None and self.timestamp is not None:
-            raise OptionRefused("timestamp", "there is a revision already")
+            raise OptionRefused("timestamp", "it can't be combined with revision")
         if self.starting_revision is not None and self.starting_timestamp is not None:
-            raise OptionRefused("startingTimestamp", "there is a startingRevision already")
+            raise OptionRefused("startingTimestamp", "it can't be combined with startingRevision")
         if (self.on_error == "deadletter") != (self.dead_letter_path is not None):
-            raise OptionRefused("deadLetterPath", "it goes with onError=deadletter, each with both")
+            detail = "deadLetterPath and onError=deadletter need each other"
+            raise OptionRefused("deadLetterPath", detail)
 
 
 def _named(field: str) -> str:
@@ -370,7 +371,7 @@ def _known(name: str) -> OptionRow:
         raise OptionRefused(name, _OF_SPARK[name.lower()])
     near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
     known = ", ".join(each.name for each in _BY_NAME.values())
-    hint = f"the nearest is {_BY_NAME[near[0]].name!r}" if near else f"known: {known}"
+    hint = f"did you mean {_BY_NAME[near[0]].name!r}?" if near else f"known: {known}"
     raise OptionRefused(name, f"there is no such option; {hint}")
 
 

@@ -58,7 +58,7 @@ class OutcomeCounts:
                 f"{each['manager']!r} since revision {each['since']}"
                 for each in skipped[0]["owners"][:_OWNERS_MAX]
             )
-            more = f", and {len(skipped) - 1} more of it" * (len(skipped) > 1)
+            more = f", and {len(skipped) - 1} more of its fields" * (len(skipped) > 1)
             self.left.append(f"{skipped[0]['pointer']!r} of {key!r}, owned by {owners}{more}")
 
     def skip(self, problem: str) -> None:
@@ -67,10 +67,10 @@ class OutcomeCounts:
             self.examples.append(problem)
 
     def __str__(self) -> str:
-        left = f", {self.left_to_others} leaves left to others" * bool(self.left_to_others)
-        left += f", {self.passed_over} passed over by their mode" * bool(self.passed_over)
+        left = f", {self.left_to_others} fields left to others" * bool(self.left_to_others)
+        left += f", {self.passed_over} passed over because of their mode" * bool(self.passed_over)
         return (
-            f"{self.applied} applied ({self.replayed} of them when sent before), "
+            f"{self.applied} applied ({self.replayed} of them by an earlier try), "
             f"{self.unchanged} changed nothing, {self.skipped} skipped, {self.retried} retried"
             f"{left}"
         )
@@ -137,7 +137,9 @@ class Reports:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise OptionRefused("reportPath", f"it can't be made: {error}") from error
+                raise OptionRefused(
+                    "reportPath", f"the folder can't be created: {error}"
+                ) from error
 
     def write_batch(self, number: int, counts: OutcomeCounts, *, done: bool) -> None:
         """Write a micro-batch's report, and remove the one from a thousand micro-batches before."""

@@ -169,7 +169,7 @@ class Planner:
         if not key.startswith(self.prefix):
             raise NoJson(f"it doesn't begin with the prefix {self.prefix!r}")
         if wanted.value is None:
-            raise NoJson("it has no document (null); the JSON value is written 'null'")
+            raise NoJson("its document is null; for the JSON value null, write 'null'")
         if isinstance(self.kind, types.StringType):
             return decoded_json(wanted.value, "its document")
         return decoded_json(encode(_converter_of(self.kind)(wanted.value)), "its document")

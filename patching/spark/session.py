@@ -191,13 +191,13 @@ def require_java(spark_version: str) -> None:
     path = shutil.which(java)
     if path is None:
         where = f"in JAVA_HOME ({home})" if home else "on this machine"
-        raise JavaMissing(f"{needed}, and there is none {where}: {INSTALL}")
+        raise JavaMissing(f"{needed}, but there is none {where}: {INSTALL}")
     asked = subprocess.run(
         [path, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=False
     )
     match = _version.search(asked.stderr + asked.stdout)
     if match is None:
-        raise JavaMissing(f"{path} doesn't say which Java it is; {needed}: {INSTALL}")
+        raise JavaMissing(f"{path} doesn't tell its version; {needed}: {INSTALL}")
     found = tuple(int(part or 0) for part in match.groups())
     too_new = spark < _SUPPORTED[25] and found[0] >= _NOT_WITH_41
     if found[0] < min(_SUPPORTED) or too_new:

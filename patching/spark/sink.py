@@ -58,8 +58,8 @@ class MetadataWriter(DataSourceArrowWriter):
         """Raises ColumnRefused and ModeRefused, before anything is sent."""
         if overwrite:
             raise ModeRefused(
-                "mode overwrite would replace the whole catalog, history and all, which is never "
-                "done; write with mode('append'), where a `document` replaces the one of its key"
+                "mode overwrite, which would replace the whole catalog and its history, isn't "
+                "supported; use mode('append'), where a `document` replaces the one under its key"
             )
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
@@ -85,7 +85,7 @@ class MetadataWriter(DataSourceArrowWriter):
         before = self._finish(messages)
         what = f"{self._named()} is done"
         if before:
-            what += f" (in {', '.join(before)} it was before, and nothing was sent)"
+            what += f" (it already was in {', '.join(before)}, where nothing was sent)"
         report(what, counts)
         if not self._version.open:
             _warn_unless_apart(what, messages, counts)
@@ -114,8 +114,8 @@ class MetadataWriter(DataSourceArrowWriter):
             catalogs = finished_catalogs(messages)
             give_up(self._options, self._version, catalogs, self._options.catalog)
         report(
-            f"{self._named()} FAILED, and nothing is undone; of the tasks that were done (the error"
-            " of the one that failed tells what that one applied)",
+            f"{self._named()} FAILED, and what was applied stays applied: see the error for the"
+            " task that failed; all others together",
             counts,
         )
         self._reports.write(self._origin, counts, done=False)
@@ -130,13 +130,15 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         """Raises ColumnRefused and ModeRefused, before anything is sent."""
         if overwrite:
             raise ModeRefused(
-                "output mode complete would replace the whole catalog with each micro-batch, which "
-                "is never done; use outputMode('append')"
+                "output mode complete, which would replace the whole catalog with each "
+                "micro-batch, isn't supported; use outputMode('append')"
             )
         if options.txn_app_id is not None:
-            raise OptionRefused("txnAppId", "a query's micro-batches have names already")
+            raise OptionRefused("txnAppId", "not for a query, which names its micro-batches itself")
         if options.txn_principals is not None and options.idempotency in ("column", "none"):
-            raise OptionRefused("txnPrincipals", f"not with idempotency={options.idempotency}")
+            raise OptionRefused(
+                "txnPrincipals", f"it can't be combined with idempotency={options.idempotency}"
+            )
         self._run = uuid.uuid4().hex
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
@@ -176,8 +178,8 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         counts = total(messages)
         report(
-            f"micro-batch {batchId} FAILED, and nothing is undone; when the query is started again "
-            "it is sent again. Of the tasks that were done",
+            f"micro-batch {batchId} FAILED, and what was applied stays applied; it is sent again "
+            "when the query is started again. The tasks that finished, together",
             counts,
         )
         self._reports.write_batch(batchId, counts, done=False)
@@ -197,14 +199,14 @@ def _warn_unless_apart(
     what: str, messages: list[WriterCommitMessage | None], counts: OutcomeCounts
 ) -> None:
     if not are_apart_for_certain(samples(messages), counts.replayed):
-        unsure = "a sample of its rows shows no equal ones in two partitions, which would be one"
+        unsure = "by a sample of its rows, no equal ones were in two partitions and became one"
         print(f"metadata: {what}: {unsure}", file=sys.stderr, flush=True)
 
 
 def _named_version(options: Options) -> Version | None:
     if options.txn_app_id is None or options.txn_version is None:
         if options.txn_principals is not None:
-            raise OptionRefused("txnPrincipals", "it goes with txnAppId")
+            raise OptionRefused("txnPrincipals", "it needs txnAppId")
         return None
     return Version(options.txn_app_id, options.txn_version, uuid.uuid4().hex)
 
@@ -224,7 +226,7 @@ def _micro_batch() -> tuple[str, str]:
     batch = context.getLocalProperty(_BATCH) if context else None
     if query is None or batch is None:
         raise RuntimeError(
-            f"this Spark doesn't tell a task its micro-batch ({QUERY}, {_BATCH}); nothing could "
-            "keep rows that are sent again from being applied again, so nothing is sent"
+            f"this Spark doesn't tell a task its micro-batch ({QUERY}, {_BATCH}); rows that are "
+            "sent again would be applied again, so nothing is sent"
         )
     return query, batch

@@ -65,8 +65,10 @@ def schema_of(options: Options) -> StructType:
         return all_of_them
     names = all_of_them.fieldNames()
     for name in options.columns:
-        if name not in names or options.columns.count(name) > 1:
-            raise OptionRefused("columns", f"{name!r} isn't one, once, of {', '.join(names)}")
+        if name not in names:
+            raise OptionRefused("columns", f"unknown column {name!r}; known: {', '.join(names)}")
+        if options.columns.count(name) > 1:
+            raise OptionRefused("columns", f"column {name!r} is named twice")
     return StructType([all_of_them[name] for name in options.columns])
 
 
@@ -203,7 +205,7 @@ class DocumentsReader:
                 plan = self._plan(reads)
                 hold = Hold.take(reads, plan.revision, options.pin_seconds)
             except Compacted as error:
-                what = f"{error.what}, where it was loaded (for a newer one load it again),"
+                what = f"{error.what}, at which it was loaded (load it again for a newer one),"
                 raise Compacted(reads.catalog, what, error.oldest) from error
         return [KeyRange(after, until, hold) for after, until in plan.ranges]
 

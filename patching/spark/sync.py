@@ -122,7 +122,7 @@ def sync(
     some of the writes are done; another ``sync`` does the rest.
     """
     if rounds < 1:
-        raise ValueError("there must be one round at least")
+        raise ValueError("rounds must be at least 1")
     given = _given(url, catalog, prefix, message, options)
     work = _Work.of(desired, key, document, manager, conflict, given, progress)
     work.state = state
@@ -179,7 +179,7 @@ def replay(
     writing = Options.parse(options_for({"url": url, **(options or {})}, WRITE), WRITE)
     texts = spark.read.text(path)
     if not texts.inputFiles():  # a plan without lines has one, too
-        raise ValueError(f"there is no plan in {path!r}: it holds no file that is whole")
+        raise ValueError(f"there is no complete plan in {path!r}")
     lines = texts.select(F.col("value").alias("line")).where(F.col("line") != "")
     named = lines.select(F.get_json_object("line", "$.catalog").alias("catalog"))
     catalogs = [row["catalog"] for row in named.distinct().limit(2).collect()]
@@ -235,7 +235,7 @@ class _Work:
         reading = Options.parse(read_options, READ)
         wanted, kind = wanted_rows(frame, key, document, reading.partitions or 1)
         if manager is None and conflict != DEFAULT_CONFLICT:
-            raise ValueError("a conflict goes with a manager")
+            raise ValueError("conflict needs a manager")
         terms = {"conflict": conflict} | ({} if manager is None else {"manager": manager})
         Options.parse({"url": writing.url, **terms}, WRITE)
         show = progress or (lambda _text: None)
@@ -275,7 +275,7 @@ class _Work:
                 if not report.lost or report.rounds == rounds:
                     report = with_lost(report, outcomes)
                     break
-                self.progress(f"looking again at {report.lost:,} documents that others changed")
+                self.progress(f"comparing {report.lost:,} documents again, which others changed")
                 planned = self._planned_again(kept, planned, outcomes, report.rounds + 1)
                 counts = self._checked(planned)
             self._remember(comparison, rounds_done, report)
@@ -366,7 +366,9 @@ class _Work:
             return None
         if not has_text(self.kind):
             kind = self.kind.simpleString()
-            self.progress(f"the state isn't used: {kind} has values without a text of their own")
+            self.progress(
+                f"the state isn't used: different values of {kind} can have the same text"
+            )
             return None
         terms = {
             "catalog": self.catalog,
@@ -468,7 +470,8 @@ class _Deletes:
         known = isinstance(self.most, int | float)
         if not known or not 0 <= self.most <= (1 if isinstance(self.most, float) else math.inf):
             raise ValueError(
-                f"max_deletes is a number of documents, or a share from 0.0 to 1.0, not {self.most}"
+                "max_deletes must be a number of documents, or a share from 0.0 to 1.0, not"
+                f" {self.most}"
             )
 
     def require_few(self, counts: Mapping[str, int]) -> None:
@@ -477,7 +480,7 @@ class _Deletes:
         if not deletes or self.may_be_all:
             return
         if deletes == sum(counts.values()):
-            detail = f"it is empty: all of {deletes} documents would be deleted (see allow_empty)"
+            detail = f"it is empty, so all {deletes} documents would be deleted (see allow_empty)"
             raise DesiredInvalid([(None, detail)], 1)
         new = counts.get(plan.CREATE, 0) + counts.get(plan.APPLY_FIRST, 0)
         there = sum(counts.values()) - new
@@ -500,7 +503,7 @@ def options_for(
     for name, value in given.items():
         option = known.get(name.lower())
         if option is not None and name.lower() not in meant:
-            raise OptionRefused(option.name, "it means nothing here")
+            raise OptionRefused(option.name, "it has no effect here")
         if option is None or use in option.uses:
             chosen[option.name if option else name] = str(value)
     return chosen

@@ -33,11 +33,11 @@ _VERSION_OVER: Final = "application_conflict"
 _BEGIN: Final = "/begin"
 
 _ANOTHER: Final = (
-    "it isn't the row that an earlier attempt had in its place among the rows of its document, and "
-    "it is not applied beside that: the frame was computed differently, or the rows of a document "
-    "came in another order (`sortWithinPartitions` keeps it) or are in several partitions "
-    "(`repartition('key')` has them in one); with idempotency=content, which a new version can "
-    "begin with, they may"
+    "an earlier attempt sent another row as the one in this place among the rows of its document, "
+    "so this one isn't applied: the frame was computed differently, or the rows of a document came "
+    "in another order (`sortWithinPartitions` keeps it) or are in several partitions "
+    "(`repartition('key')` puts them into one); a new version that begins with "
+    "idempotency=content allows all this"
 )
 
 
@@ -57,7 +57,7 @@ class Attempt:
         """The attempt of the task that this process runs."""
         context = TaskContext.get()
         if context is None:
-            raise RuntimeError("rows are written by the tasks of a Spark job alone")
+            raise RuntimeError("rows can be written only by the tasks of a Spark job")
         number, own = context.attemptNumber(), context.taskAttemptId()
         return cls(origin, context.partitionId(), number, own, version)
 
@@ -308,7 +308,7 @@ class _Writing:
         if error.code == _ANOTHER_ROW and row.values.get("idempotency_key") is None:
             failure = _ANOTHER
         elif error.code == _VERSION_OVER:
-            failure = "it comes too late"
+            failure = "it came too late"
         elif lacks_role(error) and not self._names_a_foreign_catalog(row):
             failure = "the principal may not write it"
         if failure is None:

@@ -54,7 +54,7 @@ def schema_by_sample(frame: DataFrame, sample: int = SAMPLE) -> StructType:
     kind = DataType.fromDDL(found[0])
     element = cast(ArrayType, kind).elementType
     if not isinstance(element, StructType):
-        raise ValueError(f"not all of the first {len(texts)} documents are objects: name a schema")
+        raise ValueError(f"not all of the first {len(texts)} documents are objects: give a schema")
     return element
 
 

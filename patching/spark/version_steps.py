@@ -153,7 +153,7 @@ def give_up(
         with options.open_transport() as transport:
             _finish_each(transport, options, version, known, timeout_s)
     except (VersionRefused, RequestError) as error:
-        what = "rows of it that are still on their way may be applied"
+        what = "rows of it that are still on their way may yet be applied"
         print(f"metadata: {version}: {what}: {error}", file=sys.stderr, flush=True)
 
 

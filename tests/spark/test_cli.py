@@ -105,10 +105,14 @@ def test_exports(there: Catalog, run: Any, tmp_path: Path) -> None:
     [
         (["sync", "{missing}.jsonl", "c"], 1, "does not exist"),
         (["sync", "{broken}", "c"], 1, "key 'a': 2 rows have this key"),
-        (["sync", "{broken}", "c", "--option", "batchsise=1"], 1, "nearest is 'batchSize'"),
+        (["sync", "{broken}", "c", "--option", "batchsise=1"], 1, "did you mean 'batchSize'"),
         (["sync", "{broken}", "c", "--option", "x"], 2, "write it as NAME=VALUE"),
-        (["replay", "x", "--remote", "sc://h", "--master", "local"], 2, "don't go with --remote"),
-        (["export", "c", "x", "--after", "1"], 2, "--after goes with --history"),
+        (
+            ["replay", "x", "--remote", "sc://h", "--master", "local"],
+            2,
+            "combined with --remote",
+        ),
+        (["export", "c", "x", "--after", "1"], 2, "--after needs --history"),
         (["export", "no-such-catalog", "x"], 1, "there is no catalog 'no-such-catalog'"),
     ],
 )

@@ -169,7 +169,7 @@ def test_rows_are_written_and_read(spark: Any, written: Written) -> None:
 
 
 def test_a_refused_row_is_told(spark: Any, written: Written) -> None:
-    with pytest.raises(Exception, match=r"row 0 \(key 'k'\): column 'document': it is no JSON"):
+    with pytest.raises(Exception, match=r"row 0 \(key 'k'\): column 'document': it isn't JSON"):
         write(spark.createDataFrame([("k", "{")], "key string, document string"), written)
 
 

@@ -80,7 +80,7 @@ def test_a_plan_that_was_never_written_to_its_end_is_none(there: Catalog, tmp_pa
     begun = tmp_path / "begun" / "_temporary" / "0"
     begun.mkdir(parents=True)
     (begun / "part-0.txt").write_text("{}")
-    with pytest.raises(ValueError, match=r"there is no plan in '.*begun'"):
+    with pytest.raises(ValueError, match=r"there is no complete plan in '.*begun'"):
         replay(there.spark, str(tmp_path / "begun"), url=there.url)
     there.put({"a": 1})
     nothing = str(tmp_path / "nothing")
@@ -133,7 +133,7 @@ def test_history_is_added_to_where_the_last_export_ended(there: Catalog, tmp_pat
 
     assert (first.rows, second.rows, third.rows) == (3, 1, 0)
     assert (second.revision, third.revision) == (there.head(), there.head())
-    with pytest.raises(ReadFailed, match="is at revision 4, but the last export at 5"):
+    with pytest.raises(ReadFailed, match="is at revision 4, but the last export was at 5"):
         export_history(there.spark, there.name, path, url=there.url, after=5)
     rows = there.spark.read.parquet(path).orderBy("revision").collect()
     assert [(row["key"], row["revision"]) for row in rows] == [
@@ -183,5 +183,5 @@ def test_csv_and_parquet_are_read_by_their_columns(there: Catalog, tmp_path: Pat
     there.frame({"a": [1]}).write.parquet(str(tmp_path / "t.parquet"))
     sync(read_desired(there.spark, str(tmp_path / "t.parquet")), there.name, url=there.url)
     assert there.documents()["a"] == [1]
-    with pytest.raises(ValueError, match="say what format"):
+    with pytest.raises(ValueError, match="give the format"):
         read_desired(there.spark, str(tmp_path / "t"))

@@ -168,7 +168,7 @@ def test_an_offset_compacted_away_ends_the_query_and_says_what_to_do(
     assert "the oldest retained revision is 7" in told
     assert "new checkpointLocation" in told
     assert "startingRevision=earliest" in told
-    assert "where this stream stands, can't be read" in told
+    assert "which this stream has reached, can't be read" in told
 
 
 def test_where_a_stream_begins(written: Written) -> None:
@@ -299,10 +299,10 @@ def test_a_gap_is_named_in_the_log(written: Written, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
     written.compact(3)
     assert [row[0] for row in rows_of(feed, piece)] == [4, 5, 6]
-    assert "passes over the commits 2 to 3, whose history" in capsys.readouterr().err
+    assert "skips the commits 2 to 3, whose history" in capsys.readouterr().err
     assert feed.latestOffset({"revision": 1}, ReadMaxRows(2))["revision"] == 5
     (piece,) = feed.partitions({"revision": 1}, {"revision": 5})
-    assert f"catalog {written.catalog!r}: this stream passes" in capsys.readouterr().err
+    assert f"catalog {written.catalog!r}: this stream skips" in capsys.readouterr().err
     assert [row[0] for row in rows_of(feed, piece)] == [4, 5]
 
 
@@ -346,9 +346,9 @@ def test_a_batch_ends_with_the_commit_that_brings_it_to_its_bytes(written: Writt
 @with_limits
 def test_a_checkpoint_of_another_catalog_or_source_is_refused(written: Written) -> None:
     written.put("a", 1)
-    with pytest.raises(ReadFailed, match="is at revision 1, but the checkpoint at 5"):
+    with pytest.raises(ReadFailed, match="is at revision 1, but the checkpoint is at 5"):
         reader(written).latestOffset({"revision": 5}, ReadAllAvailable())
-    with pytest.raises(ReadFailed, match="checkpoint is of another source"):
+    with pytest.raises(ReadFailed, match="checkpoint belongs to another source"):
         reader(written).partitions({"index": 0}, {"revision": 5})
 
 
@@ -404,7 +404,7 @@ def test_a_feed_that_would_go_backwards_fails(written: Written) -> None:
     written.put_each((f"k{number}", number) for number in range(3))
     reader = _reader(PlainFeedReader, written, {})
     assert reader.latestOffset()["revision"] == 3
-    with pytest.raises(ReadFailed, match=r"is at revision 3, but the checkpoint at 41"):
+    with pytest.raises(ReadFailed, match=r"is at revision 3, but the checkpoint is at 41"):
         reader.partitions({"revision": 41}, {"revision": 3})
     reader.stop()
 

@@ -142,7 +142,9 @@ def test_where_history_begins_is_told(written: Written) -> None:
     assert read_all(written, startingRevision="earliest") == [5, 6]
     assert read_all(written, startingRevision="latest") == []
     assert read_all(written, startingRevision=7) == []
-    with pytest.raises(ReadFailed, match=r"'startingRevision': .* is at 6, 8 is more than one"):
+    with pytest.raises(
+        ReadFailed, match=r"'startingRevision': .* at most 7, .* at revision 6, not 8"
+    ):
         read_all(written, startingRevision=8)
     for start, seconds in [(1, 60), (4, 60), (4, 0)]:
         with pytest.raises(ReadFailed, match=r"startingRevision=5.*oldest retained revision is 4"):
@@ -219,11 +221,11 @@ def test_commits_that_nobody_tells_end_the_task(
 
     monkeypatch.setattr(Transport, "request", request)
     options = written.load_options(type="commits", include="value", retryTimeout="0.001")
-    with pytest.raises(ClientError, match="nothing is told of the commits above revision 0"):
+    with pytest.raises(ClientError, match="nothing about the commits above revision 0"):
         list(commit_rows(options, RevisionRange(0, 1)))
 
 
 def test_a_history_that_was_set_back_under_a_task_is_told(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(3))
-    with pytest.raises(ReadFailed, match="is at revision 3, and was at 5 when this read began"):
+    with pytest.raises(ReadFailed, match="is at revision 3, but was at 5 when this read began"):
         list(commit_rows(written.load_options(type="commits"), RevisionRange(1, 5)))

@@ -48,13 +48,13 @@ def test_defaults_are_those_of_the_table() -> None:
     ("given", "use", "said"),
     [
         ({}, WRITE, "'url': it is required"),
-        ({"url": "gateway:8080"}, WRITE, "'url': .*no http or https URL"),
+        ({"url": "gateway:8080"}, WRITE, "'url': .*not an http or https URL"),
         (URL, READ, "'catalog': it is required"),
-        (URL | {"retryTimout": "1"}, WRITE, "no such option; the nearest is 'retryTimeout'"),
+        (URL | {"retryTimout": "1"}, WRITE, "no such option; did you mean 'retryTimeout'"),
         (URL | {"table": "commits"}, READ, "no such option; known: url, catalog, .*, type, "),
-        (URL | {"path": "x"}, WRITE, "'path': .* name it as `catalog`"),
-        (URL | {"prefix": "x"}, WRITE, "'prefix': it is for read and readStream alone"),
-        (URL | {"batchSize": "1"}, READ, "'batchSize': it is for write alone"),
+        (URL | {"path": "x"}, WRITE, "'path': .* use `catalog`"),
+        (URL | {"prefix": "x"}, WRITE, "'prefix': it works only for read and readStream"),
+        (URL | {"batchSize": "1"}, READ, "'batchSize': it works only for write"),
         (URL | {"batchSize": "0"}, WRITE, "'batchSize': it must be a whole number from 1"),
         (
             URL | {"txnAppId": "a", "txnVersion": str(2**63)},
@@ -67,17 +67,17 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"onError": "ignore"}, WRITE, "one of fail, skip, deadletter"),
         (URL | {"onError": "deadletter"}, WRITE, "'deadLetterPath'"),
         (URL | {"deadLetterPath": "/x"}, WRITE, "'deadLetterPath'"),
-        (URL | {"token": "a", "tokenFile": "b"}, READ_STREAM, "there is a token already"),
-        (URL | {"txnAppId": "x"}, WRITE, "'txnVersion': it goes with txnAppId"),
+        (URL | {"token": "a", "tokenFile": "b"}, READ_STREAM, "can't be combined with token"),
+        (URL | {"txnAppId": "x"}, WRITE, "'txnVersion': txnAppId and txnVersion need each other"),
         (
             URL | {"txnAppId": "x", "txnVersion": "1", "idempotency": "none"},
             WRITE,
-            "'txnAppId': it doesn't go with idempotency=none",
+            "'txnAppId': it can't be combined with idempotency=none",
         ),
         (
             URL | {"catalog": "c", "startingRevision": "1", "startingTimestamp": "2026-01-01T00Z"},
             READ,
-            "'startingTimestamp': there is a startingRevision already",
+            "'startingTimestamp': it can't be combined with startingRevision",
         ),
         (
             URL | {"startingTimestamp": "2026-01-01"},
@@ -85,24 +85,28 @@ def test_defaults_are_those_of_the_table() -> None:
             "'startingTimestamp': it must be a time such as .*, not '2026-01-01'",
         ),
         (URL | {"failOnDataLoss": "no"}, READ_STREAM, "must be one of true, false, not 'no'"),
-        (URL | {"keyFile": "x"}, WRITE, "'keyFile': it goes with certificateFile"),
-        (URL | {"url": "http://a,b"}, WRITE, "'url': .*no http or https URL .*'b'"),
+        (URL | {"keyFile": "x"}, WRITE, "'keyFile': certificateFile and keyFile need each other"),
+        (URL | {"url": "http://a,b"}, WRITE, "'url': .*not an http or https URL .*'b'"),
         (URL | {"manager": "x "}, WRITE, "'manager': it must be 1 to 255 printable characters"),
         (URL | {"conflict": "drop"}, WRITE, "'conflict': it must be one of refuse, skip, force"),
         (URL | {"keys": "a,b"}, READ, "'keys': it must be a JSON array of keys, each once, not 'a"),
         (URL | {"keys": '["a", "a"]'}, READ, "'keys': it must be a JSON array of keys, each once"),
         (URL | {"deadLetters": "/x"}, READ, "'url': it has no effect with deadLetters"),
-        ({"deadLetters": "s3a://x"}, READ, "'deadLetters': 's3a://x' is of a file system"),
-        ({"deadLetters": "/x"}, READ_STREAM, "'deadLetters': it is for read alone"),
+        ({"deadLetters": "s3a://x"}, READ, "'deadLetters': 's3a://x' can't be used"),
+        ({"deadLetters": "/x"}, READ_STREAM, "'deadLetters': it works only for read"),
         (URL | {"partitions": "100001"}, READ, "'partitions': .* from 1 to 100000, not '100001'"),
         (
             URL | {"catalog": "c", "partitions": "2", "partitionBytes": "9"},
             READ,
-            "'partitionBytes': there is a number of partitions already",
+            "'partitionBytes': it can't be combined with partitions",
         ),
-        (URL | {"include": "after"}, READ, "'include': it must be some of before, value, not 'a"),
+        (
+            URL | {"include": "after"},
+            READ,
+            "'include': it must be one or more of before, value, each once, not 'a",
+        ),
         *(
-            (URL | {name: f"{scheme}lake/dead"}, WRITE, f"'{name}': '{scheme}.* isn't written to")
+            (URL | {name: f"{scheme}lake/dead"}, WRITE, f"'{name}': '{scheme}.* can't be used")
             for name in ("deadLetterPath", "reportPath")
             for scheme in ("s3a://", "hdfs://", "dbfs:/", "abfss://x@")
         ),

@@ -250,15 +250,17 @@ def test_a_late_line_of_an_earlier_run_puts_nothing_back(
 
 
 def test_what_a_manager_cannot_want_is_named(synced: Sync, there: Catalog) -> None:
-    with pytest.raises(DesiredInvalid, match=r"key 'a': what a manager wants .* is an object"):
+    with pytest.raises(
+        DesiredInvalid, match=r"key 'a': a document must be an object to be applied"
+    ):
         synced({"a": [1]}, manager="nightly")
     synced({"a": {}}, manager="nightly")
     with pytest.raises(DesiredInvalid, match="all of 1 documents would be"):
         synced({}, manager="nightly", delete=True)
-    with pytest.raises(ValueError, match="a conflict goes with a manager"):
+    with pytest.raises(ValueError, match="conflict needs a manager"):
         synced({}, conflict="skip")
     with pytest.raises(ValueError, match="option 'manager': it must be 1 to 255"):
         synced({}, manager=" ")
-    with pytest.raises(ValueError, match="option 'manager': it means nothing here"):
+    with pytest.raises(ValueError, match="option 'manager': it has no effect here"):
         synced({}, options={"manager": "nightly"})
     assert documents(there) == {"a": {}}

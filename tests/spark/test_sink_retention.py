@@ -68,7 +68,7 @@ def test_what_is_older_than_its_keys_fails_and_what_is_finished_is_skipped(
 
     old.put("k", {"log": []})
     for application, numbers in (("nightly", (1, 2)), ("weekly", (3, 4))):
-        with pytest.raises(Exception, match="it is no JSON"):
+        with pytest.raises(Exception, match="it isn't JSON"):
             write(appending(*numbers, broken=True), 7, application)
     query_stops_in_a_batch(spark, old, tmp_path)
     assert log() == [1, 2, 3, 4, 5, 6]
@@ -98,7 +98,7 @@ def test_what_is_older_than_its_keys_fails_and_what_is_finished_is_skipped(
 def query_stops_in_a_batch(spark: Any, old: Written, folder: Path) -> None:
     (folder / "rows").mkdir()
     _fill(folder, "0.json", appending(5, 6, broken=True))
-    with pytest.raises(Exception, match="it is no JSON"):
+    with pytest.raises(Exception, match="it isn't JSON"):
         _run(spark, old, folder)
 
 

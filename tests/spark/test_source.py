@@ -248,7 +248,7 @@ def test_by_key_and_by_prefix(spark: Any, written: Written) -> None:
     some = ["a/b", "漢字", "missing", "a;b=c"]
     found = by_key(written.frame(spark, keys=json.dumps(some), partitions=3).collect())
     assert found == {key: key for key in some if key != "missing"}
-    with pytest.raises(OptionRefused, match=r"option 'prefix': there is a key already"):
+    with pytest.raises(OptionRefused, match=r"option 'prefix': it can't be combined with key"):
         written.load_options(prefix="a/", key="a")
     with pytest.raises(OptionRefused, match=r"option 'keys': there is a prefix already"):
         written.load_options(prefix="a/", keys='["a"]')

@@ -231,7 +231,7 @@ def test_complete_output_is_refused(spark: Any, start: Query, folder: Path) -> N
     fill(folder, 1, 1)
     source = spark.readStream.schema(_SCHEMA).json(str(folder / "rows"))
     frame = source.groupBy("key").agg({"patch": "max"}).withColumnRenamed("max(patch)", "patch")
-    with pytest.raises(Exception, match="output mode complete would replace"):
+    with pytest.raises(Exception, match="output mode complete, which would replace"):
         start(mode="complete", frame=frame).awaitTermination()
 
 
@@ -265,10 +265,13 @@ def test_in_update_mode_a_function_writes_the_batches(
 def test_options_that_a_query_has_no_use_for_are_refused() -> None:
     schema = StructType([StructField(name, StringType()) for name in ("key", "patch")])
     for more, said in (
-        ({"txnAppId": "a", "txnVersion": "1"}, "'txnAppId': a query's micro-batches have names"),
+        (
+            {"txnAppId": "a", "txnVersion": "1"},
+            "'txnAppId': not for a query, which names its micro-batches",
+        ),
         (
             {"txnPrincipals": "a", "idempotency": "none"},
-            "'txnPrincipals': not with idempotency=none",
+            "'txnPrincipals': it can't be combined with idempotency=none",
         ),
     ):
         options = Options.parse({"url": "http://127.0.0.1:1", "catalog": "c", **more}, WRITE)
@@ -286,11 +289,14 @@ def test_what_a_micro_batch_did_is_told(capsys: pytest.CaptureFixture[str]) -> N
         TaskWritten(1, OutcomeCounts(100)),
     ]
     writer.commit(tasks, 7)
-    assert "metadata: micro-batch 7 is done: 300 applied (30 of them when sent before)" in (
+    assert "metadata: micro-batch 7 is done: 300 applied (30 of them by an earlier try)" in (
         capsys.readouterr().err
     )
     writer.abort(tasks, 7)
-    assert "metadata: micro-batch 7 FAILED, and nothing is undone" in capsys.readouterr().err
+    assert (
+        "metadata: micro-batch 7 FAILED, and what was applied stays applied"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_reports_of_a_thousand_micro_batches_are_kept(tmp_path: Path) -> None:

@@ -282,8 +282,12 @@ def test_a_text_that_is_no_utf8_is_named() -> None:
         ("invalid", "k\ufffd"),
         ("invalid", "k"),
     ]
-    assert str(planned[0].detail).startswith("its key: it has a value that JSON can't be made of")
-    assert str(planned[1].detail).startswith("its document: it has a value that JSON can't be made")
+    assert str(planned[0].detail).startswith(
+        "its key: it has a value that can't be written as JSON"
+    )
+    assert str(planned[1].detail).startswith(
+        "its document: it has a value that can't be written as JSON"
+    )
 
 
 @pytest.mark.parametrize("how", ["left_outer", "full_outer"])
@@ -334,10 +338,10 @@ def test_an_empty_state_deletes_nothing_by_mistake(there: Catalog) -> None:
         ([("a", "1"), ("twice", "2"), ("twice", "2")], "key 'twice': 2 rows have this key"),
         ([("a", "1"), (None, '{"x": 1}')], '1 row has no key: {"x": 1}'),
         ([("a", '{"x": 1.000000000000000001}')], "'a': its document has the number 1.0000000"),
-        ([("a", "1"), ("broken", '{"x": ')], "key 'broken': its document is no JSON"),
-        ([("a", "1"), ("none", None)], "key 'none': it has no document"),
+        ([("a", "1"), ("broken", '{"x": ')], "key 'broken': its document isn't JSON"),
+        ([("a", "1"), ("none", None)], "key 'none': its document is null"),
         ([("a", "1"), ("", "1")], "key '': a key can't be empty"),
-        ([("a", "NaN")], "key 'a': its document is no JSON"),
+        ([("a", "NaN")], "key 'a': its document isn't JSON"),
         ([("a", '{"x": 1, "x": 2}')], "key 'a': its document has the member '/x' twice"),
     ],
 )
@@ -357,7 +361,7 @@ def test_a_line_that_is_none_is_named(there: Catalog, tmp_path: Path) -> None:
         (b'{"key": "b", "document": 1, "more": 2}', "unknown field `more`"),
         (b'{"key": "b", "docum', "truncated"),
         (b'{"key": "b", "document": 1, "document": 2}', "the member '/document' twice"),
-        (b'{"key": "b", "document": "\xfc"}', "a value that JSON can't be made of"),
+        (b'{"key": "b", "document": "\xfc"}', "a value that can't be written as JSON"),
     ):
         path.write_bytes(b'{"key": "a", "document": 1}\n' + broken)
         shown = re.escape(broken.decode(errors="replace"))
@@ -431,7 +435,7 @@ def test_a_date_beyond_python_is_named(there: Catalog) -> None:
     frame = there.spark.sql(
         "SELECT 'a' AS key, named_struct('until', timestamp_micros(253402300800000000)) AS document"
     )
-    with pytest.raises(DesiredInvalid, match="key 'a': its document: it has a value that JSON"):
+    with pytest.raises(DesiredInvalid, match="key 'a': its document: it has a value that can't"):
         sync(frame, there.name, url=there.url)
 
 
@@ -470,7 +474,7 @@ def test_half_a_source_deletes_nothing(there: Catalog) -> None:
             there.sync(some, delete=True, max_deletes=most)
     not_known: Any = "0.5"
     for bad in (-1, 1.5, math.nan, not_known):
-        with pytest.raises(ValueError, match="max_deletes is a number of documents, or a share"):
+        with pytest.raises(ValueError, match="max_deletes must be a number of documents"):
             there.sync(some, delete=True, max_deletes=bad)
     assert len(there.documents()) == 10
     assert there.sync(some, delete=True, max_deletes=6).deleted == 6
@@ -483,17 +487,17 @@ def test_half_a_source_deletes_nothing(there: Catalog) -> None:
 )
 def test_options_that_mean_nothing_to_a_sync_are_refused(name: str) -> None:
     for use in (READ, WRITE):
-        with pytest.raises(OptionRefused, match=f"option '{name}': it means nothing here"):
+        with pytest.raises(OptionRefused, match=f"option '{name}': it has no effect here"):
             options_for({"url": "http://x", name.upper(): "1"}, use)
 
 
 def test_columns_that_cannot_be_are_named(there: Catalog) -> None:
     frame = there.spark.createDataFrame([(1.5, 2)], "key double, document int")
-    with pytest.raises(ValueError, match="column 'key': keys are strings, not double"):
+    with pytest.raises(ValueError, match="column 'key': keys must be strings, not double"):
         sync(frame, there.name, url=there.url)
     with pytest.raises(ValueError, match="no column 'id'; it has key, document"):
         sync(frame, there.name, url=there.url, key="id")
-    with pytest.raises(ValueError, match="no column but 'key', and so no documents"):
+    with pytest.raises(ValueError, match="only the column 'key', so it has no documents"):
         sync(frame.select("key"), there.name, url=there.url)
 
 

@@ -378,7 +378,9 @@ def test_values_without_a_text_are_compared_by_digest(job: Job) -> None:
     frame = job.spark.sql("SELECT 'a' AS key, named_struct('at', timestamp_micros(1)) AS document")
     said: list[str] = []
     assert job.run(frame, progress=said.append).created == 1
-    assert any("struct<at:timestamp> has values without a text" in each for each in said)
+    assert any(
+        "different values of struct<at:timestamp> can have the same text" in each for each in said
+    )
     later = job.spark.sql("SELECT 'a' AS key, named_struct('at', timestamp_micros(2)) AS document")
     assert job.run(later).patched == 1
     assert not job.state.exists()
