@@ -20,26 +20,26 @@ help: ## list the targets
 demo: $(INSTALLED) libraries ## show concurrent writers keeping each other's changes
 	@$(BIN)/python -m docs.examples.demo $(ARGS)
 
-demo-owners: $(INSTALLED) libraries ## show a nightly job and people that share documents
+demo-owners: $(INSTALLED) libraries ## show a nightly job and people who share documents
 	@$(BIN)/python -m docs.examples.demo --owners $(ARGS)
 
-demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's packages in step, by Spark
+demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog in step with Debian's package index, by Spark
 	@docs/examples/apt-lists.sh $(VENV)/debian
 	@$(BIN)/python docs/examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
-test: java chromium $(INSTALLED_SPARK) $(PAGE) libraries ## all tests, on a real MongoDB and a real Spark, started for them
+test: java chromium $(INSTALLED_SPARK) $(PAGE) libraries ## run all tests, on a real MongoDB and a real Spark
 	@$(BIN)/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-fast: $(INSTALLED) $(PAGE) ## the tests that need no MongoDB
+test-fast: $(INSTALLED) $(PAGE) ## run the tests that need no MongoDB
 	@$(BIN)/python -m pytest -m "not mongod" $(ARGS)
 
-systems: $(INSTALLED) libraries ## what the five systems do: a table of every behaviour and its test
+systems: $(INSTALLED) libraries ## print a table of what the five systems do, with the test of each behaviour
 	@$(BIN)/python -m tests.systems $(ARGS)
 
-histories: $(INSTALLED) libraries ## record runs with faults, and check them as a stranger would
+histories: $(INSTALLED) libraries ## record runs with faults, and check their histories independently
 	@$(BIN)/python -m tests.histories $(ARGS)
 
-lint: $(INSTALLED_SPARK) ## style, format and types
+lint: $(INSTALLED_SPARK) ## check style, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -47,18 +47,18 @@ lint: $(INSTALLED_SPARK) ## style, format and types
 bench: $(INSTALLED) libraries ## measure throughput and latency under contention
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-serve: $(INSTALLED) $(PAGE) libraries ## serve everybody on 127.0.0.1:8080 with an embedded MongoDB
+serve: $(INSTALLED) $(PAGE) libraries ## serve on 127.0.0.1:8080 without access control, with an embedded MongoDB
 	@$(BIN)/gateway serve --embedded --no-access $(ARGS)
 
-docs-page: $(PAGE) ## make the page at /docs from openapi.yaml
+docs-page: $(PAGE) ## build the page at /docs from openapi.yaml
 
-lock: $(INSTALLED) ## pin what the container image installs, by version and hash, in requirements.lock
+lock: $(INSTALLED) ## pin what the container image installs in requirements.lock, by version and hash
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.13 \
 	  --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	  --extra server --output-file requirements.lock pyproject.toml -
 
-clean: ## remove what make and the tools made
+clean: ## remove what make and the tools created
 	rm -rf $(VENV) $(PAGE) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -80,7 +80,7 @@ $(INSTALLED): pyproject.toml setup.py
 	  rm -rf $(VENV); \
 	  if ! "$$python" -m venv $(VENV) >/dev/null; then \
 	    rm -rf $(VENV); \
-	    echo "make: $$python can't make a virtual environment; on Debian and Ubuntu: apt-get install $$(basename "$$python")-venv" >&2; \
+	    echo "make: $$python can't create a virtual environment; on Debian and Ubuntu: apt-get install $$(basename "$$python")-venv" >&2; \
 	    exit 1; \
 	  fi; \
 	fi; \

@@ -26,19 +26,33 @@ from gateway.store.embedded import EmbeddedMongod
 
 
 @click.command(help="Measure the gateway against its baselines, on this machine.")
-@click.option("--quick", is_flag=True, help="2 rounds of 1 second: for a look, not for a claim.")
-@click.option("--only", multiple=True, type=click.Choice(list(SCENARIOS)), help="Repeatable.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), help="Window of a round. Default: 3.")
-@click.option("--rounds", type=click.IntRange(min=1), help="Default: 3.")
+@click.option("--quick", is_flag=True, help="2 rounds of 1 second: only for a first look.")
 @click.option(
-    "--documents", type=click.IntRange(min=1_000), help="Of the catalogs that Spark keeps in step."
+    "--only",
+    multiple=True,
+    type=click.Choice(list(SCENARIOS)),
+    help="Measure only this. Repeatable.",
 )
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON there.")
-@click.option("--mongodb-uri", help="Use this replica set; default: start one, drop it after.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="Seconds of a round. Default: 3.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Number of rounds. Default: 3.")
 @click.option(
-    "--against", metavar="COMMIT", help="Only this: the gateway beside that of an earlier commit."
+    "--documents",
+    type=click.IntRange(min=1_000),
+    help="Documents in the catalogs of the Spark scenarios.",
 )
-@click.option("--baselines-only", is_flag=True, help="Measure all but the gateway.")
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(path_type=Path),
+    help="Also write the results to this file, as JSON.",
+)
+@click.option(
+    "--mongodb-uri", help="Use this replica set. Default: start one, and drop it at the end."
+)
+@click.option(
+    "--against", metavar="COMMIT", help="Only compare the gateway with that of an earlier commit."
+)
+@click.option("--baselines-only", is_flag=True, help="Measure everything except the gateway.")
 def main(
     quick: bool,
     only: tuple[str, ...],

@@ -26,9 +26,13 @@ from gateway.store.embedded import EmbeddedMongod
 @click.command(help=__doc__)
 @click.option("--minutes", type=float, default=5.0, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--again", type=click.Path(exists=True, path_type=Path), help="A finding's file.")
+@click.option(
+    "--again",
+    type=click.Path(exists=True, path_type=Path),
+    help="Run the finding in this file again.",
+)
 @click.option("--findings", type=click.Path(path_type=Path), help="Write findings to this folder.")
-@click.option("--verbose", is_flag=True, help="A line for each program.")
+@click.option("--verbose", is_flag=True, help="Print a line for each program.")
 def main(
     minutes: float, seed: int, again: Path | None, findings: Path | None, verbose: bool
 ) -> None:
@@ -46,8 +50,8 @@ def main(
     for (aim, route), kept in sorted(search.worst.items()):
         print(f"{aim:13} {route:28} {summary(kept[0])}")
     print(
-        f"\nabove {BLOCKED_CPU_MS_MAX:.0f} ms of CPU, {MEMORY_MIB_MAX:.0f} MiB or a request's time:"
-        f" {len(search.over())}"
+        f"\nprograms above {BLOCKED_CPU_MS_MAX:.0f} ms of CPU, {MEMORY_MIB_MAX:.0f} MiB or a"
+        f" request's time: {len(search.over())}"
     )
     for found in search.over():
         show(found)

@@ -12,9 +12,9 @@ from .worlds import WORLDS, bounded
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    parser.add_argument("--bound", type=int, default=3, help="how many requests (3 unless told)")
-    parser.add_argument("--workers", type=int, default=2, help="how many workers (2 unless told)")
-    parser.add_argument("--world", choices=[each.name for each in WORLDS], help="this one alone")
+    parser.add_argument("--bound", type=int, default=3, help="requests (default: 3)")
+    parser.add_argument("--workers", type=int, default=2, help="workers (default: 2)")
+    parser.add_argument("--world", choices=[each.name for each in WORLDS], help="only this world")
     parser.add_argument(
         "--without", default="", metavar="RULE[,RULE]", help=f"break rules: {', '.join(RULES)}"
     )

@@ -52,7 +52,7 @@ class Rounds(Parts):
             what = f"{name_of_worker(number)} takes {self._told(request)}"
             if self._may("guess") and worker.cache:
                 for text, after in self._documents(begun, number, worker, round_, guess=True):
-                    yield f"{what} and takes it that nobody has moved the head{text}", after
+                    yield f"{what} and assumes that nobody has moved the head{text}", after
             looked = self._look(begun, number, worker, round_)
             if not self._may("rounds"):
                 yield f"{what}, decides it and moves the head", self._at_once(looked, number)
@@ -251,7 +251,7 @@ class Rounds(Parts):
         text = f" looks for key {key}"
         if any(each.key == key for each in there):
             yield (
-                f"{text}, finds it and tells the first outcome",
+                f"{text}, finds it and answers with the first outcome",
                 self._answered(state, number, worker, round_),
             )
             return
@@ -353,7 +353,7 @@ class Rounds(Parts):
         documents = list(cache.documents)
         for commit in move.commits:
             if commit not in state.made:
-                raise Wrong(f"#{commit.id} is told as done, and isn't in the history")
+                raise Wrong(f"#{commit.id} is answered as applied, but isn't in the history")
             for change in commit.changes:
                 before = documents[change.key]
                 documents[change.key] = replayed(before, commit, change, lambda _: False)
@@ -408,7 +408,7 @@ class Rounds(Parts):
                 yield f"{what}: lost", with_worker(state, number, worker._replace(round=step))
             if self._has("unknown-is-not-lost"):
                 gone = worker._replace(cache=NOTHING)
-                text = f"{name} gives up and tells its client that it doesn't know"
+                text = f"{name} gives up and answers that the outcome is unknown"
                 yield text, self._answered(state, number, gone, round_)
             else:
                 yield f"{name} gives up and decides again", self._lost(state, number, worker)
@@ -439,7 +439,7 @@ class Rounds(Parts):
             yield f"{name} finds its id in {where}, answers", self._won(state, number, move)
         elif move.commits and state.head.floor >= ours.revision and not (log and log[0]):
             gone = worker._replace(cache=NOTHING)
-            text = f"{name} finds that history was compacted, and doesn't know"
+            text = f"{name} finds that history was compacted, so the outcome is unknown"
             yield text, self._answered(state, number, gone, round_)
         else:
             text = f"{name} doesn't find its id in {where} either: lost"
@@ -463,7 +463,7 @@ class Rounds(Parts):
         ):
             return
         if self._has("handed-once"):
-            text = f"{name} hears nothing and tells its client that it doesn't know"
+            text = f"{name} hears nothing and answers that the outcome is unknown"
             yield text, self._answered(state, number, worker, round_)
         else:
             again = worker._replace(round=round_._replace(step="look"))

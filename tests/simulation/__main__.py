@@ -19,13 +19,15 @@ from .trace import history, outcome_name
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--count", type=int, default=1, help="how many seeds from there on")
-    parser.add_argument("--trace", action="store_true", help="tell the whole history")
+    parser.add_argument("--count", type=int, default=1, help="the number of seeds, from there on")
+    parser.add_argument("--trace", action="store_true", help="print the whole history")
     parser.add_argument("--without", choices=MUTATIONS, help="break this rule of the protocol")
     parser.add_argument("--owners", action="store_true", help="with managers and reverts")
     parser.add_argument("--lists", action="store_true", help="the same, and lists with keys")
     parser.add_argument("--from-state", action="store_true", help="watchers begin with the state")
-    parser.add_argument("--repeating", action="store_true", help="with what may be sent twice, too")
+    parser.add_argument(
+        "--repeating", action="store_true", help="also with writes that may be sent twice"
+    )
     arguments = parser.parse_args()
     if arguments.without:
         with broken(arguments.without) as mutation:
