@@ -203,8 +203,7 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
         yield fail(
             "mongodb",
             said,
-            "make it a replica set (one member is enough): start it with --replSet, then run"
-            " rs.initiate()",
+            "make it a replica set (one member is enough): start it with --replSet, rs.initiate()",
         )
     elif (today or date.today()) > supported_until:
         said += f", out of support since {supported_until}"
