@@ -211,7 +211,7 @@ class Subscription(PerProcess):
     def _catch_up(self) -> list[Commit | int]:
         """Join, or return some of the commits that come before that."""
         if self._was_set_back:
-            return self._begin_anew("the catalog was set back to an earlier state")
+            return self._begin_anew("the catalog was restored to an earlier state")
         limit = min(_PAGE, self._queue_max)
         commits = self._copy.join(self, self._position, limit)
         if commits is None:

@@ -99,7 +99,7 @@ def test_a_document_is_made_of_members_where_no_schema_says_anything(
     browser.press("Create", within="dialog")
     browser.wait(lambda: browser.focused() == "Name")
     assert browser.run("return document.activeElement.validationMessage") == (
-        "That is there already."
+        "This name is already used."
     )
     browser.press("Remove", within="dialog .member-row:last-child")
     browser.choose("dialog input[value=json]")
@@ -161,7 +161,7 @@ def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> Non
     browser.wait(lambda: browser.focused() == "Name")
     browser.keys("rows", Keys.ENTER)
     assert browser.run("return document.activeElement.validationMessage") == (
-        "That is there already."
+        "This name is already used."
     )
     browser.chord(Keys.CONTROL, "a")
     browser.keys("name", Keys.ENTER)
@@ -206,7 +206,7 @@ def test_what_is_filled_in_is_given_up_by_nobody_who_did_not_say_so(
     browser.wait(lambda: not browser.find("dialog + dialog"))
     for leave in (lambda: browser.keys(Keys.ESCAPE), browser.driver.back):
         leave()
-        browser.wait_text("dialog + dialog", "You have filled this in and not sent it.")
+        browser.wait_text("dialog + dialog", "You haven't sent what you filled in.")
         browser.press("Stay", within="dialog + dialog")
         browser.wait(lambda: not browser.find("dialog + dialog"))
         assert browser.labelled("Key").get_property("value") == "tables/t"

@@ -53,7 +53,7 @@ def test_an_old_revision_is_viewed_whole_with_its_differences_to_now(
     browser.run(at, 99)
     browser.wait_text(".body", "revision_not_found")
     browser.run(at, "x")
-    browser.wait_text(".body", "“x” is no revision.")
+    browser.wait_text(".body", "“x” is not a revision.")
     browser.press("All of its history")
     browser.wait_text(".comparison", "From revision 6 to 7")
 

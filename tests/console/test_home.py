@@ -57,7 +57,7 @@ def test_a_catalog_is_told_at_a_glance(
     assert "lost 1 field" in told["Pipelines"]
     assert "taken over by anonymous" in told["Pipelines"]
     assert "billing" in told["Subscriptions"]
-    browser.wait_text(".bound", "those of the latest 6 commits, which are all that are kept")
+    browser.wait_text(".bound", "come from the latest 6 commits, all that are kept")
     assert violations(browser) == []
     screenshot(browser, "view-home-light")
     browser.prefer(color_scheme="dark")
@@ -83,11 +83,11 @@ def test_a_catalog_is_told_at_a_glance(
 
 def test_a_catalog_without_documents_says_what_to_do(browser: Browser, writer: Writer) -> None:
     browser.open(writer.catalog, None, "home", wait=False)
-    browser.wait_text("main", "There is no such catalog. Its first document makes it.")
+    browser.wait_text("main", "There is no such catalog. Its first document creates it.")
     writer.put("k", 1)
     writer.delete("k")
-    browser.wait_text(".cards", "There are none yet. New document makes the first one.")
-    browser.wait_text(".cards", "None applied anything lately")
+    browser.wait_text(".cards", "There are none yet. New document creates the first one.")
+    browser.wait_text(".cards", "None has applied anything lately")
     assert violations(browser) == []
 
 
@@ -152,4 +152,4 @@ def test_a_large_catalog_is_told_as_far_as_was_looked_and_the_page_says_so(
     assert "History of the first of these days is no longer kept." in cards["Commits"]
     assert cards["Pipelines"].count("lost 5 fields or more") == 5
     assert cards["Most changed"].count("1× by ann") == 6
-    assert "those of the latest 200 commits, back to just now." in found["bound"]
+    assert "come from the latest 200 commits, back to just now." in found["bound"]

@@ -36,7 +36,7 @@ def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
     browser.press("Order and filter")
     browser.select("Order", "latest change first")
     browser.wait(lambda: _names(browser) == ["tables/b", "tables/a", "views/c"])
-    browser.wait_text(".bound", "That is all that history tells of")
+    browser.wait_text(".bound", "all that have changed since history begins")
     browser.wait_text(".rows", "anonymous, just now", "ann, just now")
     assert violations(browser) == []
     screenshot(browser, "list-changed-light")
@@ -152,7 +152,7 @@ def test_who_finds_no_beginning_is_led_to_any_part(browser: Browser, writer: Wri
     writer.put("sales/emea/orders", 1)
     browser.open(writer.catalog)
     browser.labelled("Keys that begin with").send_keys("orders")
-    browser.wait_text(".empty", "No key begins so.")
+    browser.wait_text(".empty", "No key begins with that.")
     assert violations(browser) == []
     browser.press("Look for “orders” in any part of the keys")
     browser.wait(lambda: _names(browser) == ["sales/emea/orders"])

@@ -144,7 +144,7 @@ def test_settings_are_made_by_a_form_and_tried_before(
         control.clear()
         control.send_keys(text)
     browser.press("Add", within="details[open] form")
-    browser.wait_text(".settings-parts", "must have columns; says more of tier")
+    browser.wait_text(".settings-parts", "must have columns; describes tier")
     browser.press("Add a list …")
     browser.labelled("have the list").send_keys("columns")
     browser.labelled("whose items are told apart by").send_keys("name")
@@ -163,12 +163,12 @@ def test_settings_are_made_by_a_form_and_tried_before(
     assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
     browser.screen(DESK)
 
-    browser.press("Try it without setting it")
+    browser.press("Try this without setting it")
     browser.wait_text("main", "1 document would break them", "tables/t")
     browser.press("Send")
     browser.wait_text(".outgoing", "documents_break_settings", "tables/t")
     writer.replace("tables/t", "/columns/1/name", "total")
-    browser.press("Try it without setting it")
+    browser.press("Try this without setting it")
     browser.wait_text("main", "That can be set", "Nothing was set yet")
     browser.wait_text("main", "all 2 documents that they are for", "None of them breaks one")
     browser.press("Send")
@@ -178,7 +178,7 @@ def test_settings_are_made_by_a_form_and_tried_before(
 
     # A schema that documents break is told with them, and how many were looked at.
     browser.edit(('"gold"', '"platinum"'))
-    browser.press("Try it without setting it")
+    browser.press("Try this without setting it")
     browser.wait_text("main", "1 document breaks one", "tables/u", "platinum")
     assert violations(browser) == []
     browser.edit(('"platinum"', '"gold"'))

@@ -70,7 +70,7 @@ def test_user_1_wants_to_untrack_a_table_but_user_2_adds_a_relationship_to_it_be
     second_browser.wait_text("main", "Applied, as revision 3.")
 
     browser.wait_text(
-        "dialog .stale", "anonymous changed tables/x", "speaks of this document", "to_t"
+        "dialog .stale", "anonymous changed tables/x", "mentions this document", "to_t"
     )
     screenshot(browser, "story-2-it-would-mean-something-different")
     assert "Delete" not in [each.text for each in browser.shown("dialog button")]
@@ -248,7 +248,7 @@ def test_the_gateway_rebases_where_that_is_asked_for(browser: Browser, tables: W
     browser.open(tables.catalog, T, "edit")
     browser.deafen()
     browser.edit(('"comment": ""', '"comment": "mine"'))
-    browser.select("Only if", "nobody changed what I change")
+    browser.select("Only if", "nobody has changed what I change")
     tables.replace(T, "/owner", "bob")
     browser.press("Send")
     browser.wait_text("main", "applied on top of what others had changed")
@@ -352,7 +352,7 @@ def test_the_feed_is_taken_up_again_where_it_broke(browser: Browser, tables: Wri
     """Who was away is told what happened meanwhile, each thing once."""
     browser.open(tables.catalog, T)
     browser.offline(True)
-    browser.wait_text("#state", "Connecting again")
+    browser.wait_text("#state", "Reconnecting")
     tables.replace(T, "/owner", "bob", message="while you were away")
     browser.offline(False)
     browser.wait_text(STALE, "/owner", "while you were away")

@@ -76,7 +76,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         browser.keys(Keys.ARROW_DOWN)
         assert violations(browser) == []
         screenshot(browser, "subscription-new-light")
-        browser.tab_to("Make the subscription")
+        browser.tab_to("Create the subscription")
         browser.keys(Keys.ENTER)
         browser.wait_text(".note.good", "The secret of search", "shown this once")
         browser.wait(lambda: browser.focused() == "The secret of search")
@@ -85,7 +85,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         receiver.wait_for(lambda it: it.of("document") and it.of("synced"))
         assert [each["data"]["key"] for each in receiver.of("document")] == ["tables/a"]
         assert is_signed(receiver.posts[0], secret)
-        browser.tab_to("I have kept it")
+        browser.tab_to("I have saved it")
         browser.keys(Keys.ENTER)
         browser.wait(lambda: browser.focused() == "Change … search")
         assert secret not in browser.run("return document.documentElement.outerHTML")
@@ -134,7 +134,7 @@ def test_a_change_begins_where_one_says_and_has_a_new_secret(
                 since = "arguments[0].value = '2020-01-01T00:00:00'"
                 browser.run(since, browser.labelled("Since"))
                 browser.choose("dialog input[data-of=secret][value=made]")
-                browser.select("The old one is good, too, for", "not at all")
+                browser.select("The old one stays valid for", "not at all")
             else:
                 browser.labelled("Revision").send_keys("1")
                 browser.choose("dialog input[data-of=secret][value=own]")
@@ -163,7 +163,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
         control = browser.labelled(label)
         control.clear()
         control.send_keys(text)
-        browser.press("Make the subscription")
+        browser.press("Create the subscription")
         browser.wait_text("dialog .fault", reason)
         at = "return document.getElementById(arguments[0].id + '-fault')?.innerText"
         assert reason in browser.run(at, control)
@@ -172,7 +172,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
 
     browser.labelled("Deliver to").send_keys("https://search.example.com/in")
     refused("Name", "a name", "letters, digits, _ and -")
-    refused("Name", "taken", "There is a subscription of this name already.")
+    refused("Name", "taken", "There is already a subscription with this name.")
     browser.labelled("Name").clear()
     browser.labelled("Name").send_keys("free")
     refused("Deliver to", "https://10.0.0.1/in", "isn't a public internet address")
@@ -195,7 +195,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
     refused("Secret", "whsec_short", "the base64 of 24 to 64 bytes")
     browser.labelled("Secret").clear()
     browser.labelled("Secret").send_keys(OWN)
-    browser.press("Make the subscription")
+    browser.press("Create the subscription")
     browser.wait_text(".subscriptions", "free")
     assert browser.find(".secret") is None, "it is the person's own"
     for number in range(18):
@@ -248,7 +248,7 @@ def test_who_is_no_admin_is_not_shown_them(
     browser.wait_text(".rows", "k")
     assert "Subscriptions" not in browser.text("main")
     browser.open("shop", None, "subscriptions")
-    browser.wait_text("main", "takes the role admin")
+    browser.wait_text("main", "Only the role admin may see them.")
     refused = urllib3.request(
         "GET",
         f"{running.url}/v1/catalogs/shop/subscriptions",

@@ -36,7 +36,7 @@ def test_an_admin_makes_a_token_and_revokes_it(
     browser.select("Valid for", "7 days")
     assert violations(browser) == []
     screenshot(browser, "token-new")
-    browser.press("Make the token")
+    browser.press("Create the token")
     browser.wait_text(".note.good", "The token of loader", "shown this once")
     browser.wait(lambda: browser.focused() == "The token of loader")
     secret = browser.text(".secret")
@@ -56,7 +56,7 @@ def test_an_admin_makes_a_token_and_revokes_it(
         Writer(running.url, "other", secret).put("k", 1)
 
     # It is nowhere any more.
-    browser.press("I have kept it")
+    browser.press("I have saved it")
     assert secret not in browser.run("return document.documentElement.outerHTML")
     browser.driver.refresh()
     browser.wait_text(".tokens", "loader")
@@ -124,5 +124,5 @@ def test_who_is_no_admin_everywhere_makes_no_tokens(
     browser.wait_text("h1", "Catalogs")
     assert "Tokens" not in browser.text("main")
     browser.run("location.hash = '#/?tab=tokens'")
-    browser.wait_text("main", "takes the role admin in every catalog")
+    browser.wait_text("main", "Only the role admin in every catalog may see")
     assert "New token" not in browser.text("main")

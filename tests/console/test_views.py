@@ -63,7 +63,7 @@ def _delete(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T)
     browser.press("Delete …")
     table.put("tables/x", {"to": T})
-    browser.wait_text("dialog", "speaks of this document")
+    browser.wait_text("dialog", "mentions this document")
 
 
 def _create(browser: Browser, table: Writer) -> None:
@@ -349,7 +349,7 @@ def test_what_is_no_json_is_told_and_not_sent(browser: Browser, table: Writer) -
         .map(({top, height}) => [top, height])"""
     before = browser.run(places)
     browser.edit(('"ann",', '"ann"'))
-    browser.wait_text(".json-status", "line 4, column 3", "a comma or } is expected")
+    browser.wait_text(".json-status", "line 4, column 3", "expected a comma or }")
     assert '"columns":' in browser.text(".fault-line")
     assert browser.run(places)[0] == before[0]
     assert browser.run(places)[2] == before[2]
@@ -357,7 +357,7 @@ def test_what_is_no_json_is_told_and_not_sent(browser: Browser, table: Writer) -
     assert violations(browser) == []
     browser.press("Send")
     assert browser.selected('"columns"')
-    assert "Nothing, as long as the text is no JSON" in browser.text(".outgoing")
+    assert "Nothing, as long as the text isn't JSON" in browser.text(".outgoing")
     assert table.read(T) == TABLE
 
 
@@ -375,9 +375,9 @@ def test_what_is_no_json_is_told_in_the_dialog_too_until_it_is_mended(
     browser.choose("dialog input[value=json]")
     browser.write('{"a": 1,\n"b" 2}')
     browser.press("Create", within="dialog")
-    browser.wait_text("dialog", "line 2, column 5: a colon is expected", '"b" 2}')
+    browser.wait_text("dialog", "line 2, column 5: expected a colon", '"b" 2}')
     browser.keys(Keys.ARROW_LEFT, ":")
-    browser.wait(lambda: "no JSON" not in browser.text("dialog"))
+    browser.wait(lambda: "isn't JSON" not in browser.text("dialog"))
     browser.press("Create", within="dialog")
     browser.wait(lambda: table.read("new") == {"a": 1, "b": 2})
 
@@ -396,7 +396,7 @@ def test_a_refusal_goes_when_the_text_changes(browser: Browser, table: Writer) -
 
 def test_a_catalog_that_there_is_not_is_told_and_made(browser: Browser, writer: Writer) -> None:
     browser.open(writer.catalog, wait=False)
-    browser.wait_text("main", "There is no such catalog. Its first document makes it.")
+    browser.wait_text("main", "There is no such catalog. Its first document creates it.")
     browser.wait_text("#state", "No such catalog", "anonymous")
     assert "Live" not in browser.text("#state")
     writer.put("k", 1)
@@ -493,7 +493,7 @@ def test_a_document_is_made_but_none_replaced(browser: Browser, table: Writer) -
     browser.press("New document")
     browser.labelled("Key").send_keys(T)
     browser.press("Create", within="dialog")
-    browser.wait_text("dialog", "There is a document under this key already")
+    browser.wait_text("dialog", "There is already a document under this key")
     assert table.read(T) == TABLE
     browser.labelled("Key").clear()
     browser.labelled("Key").send_keys("a/../ä?#%2F 1")
@@ -592,7 +592,7 @@ def test_it_asks_for_a_token_and_says_what_one_may_not(
     assert browser.run(title) == "may read in shop"
     assert browser.find("main button") is None or "New" not in browser.text("main")
     browser.open("shop", T, "edit")
-    browser.wait_text("main", "You may read this catalog, and not change it.")
+    browser.wait_text("main", "You may read this catalog, but not change it.")
     assert "Edit" not in browser.text(".tabs")
     assert "Delete" not in browser.text("main")
     screenshot(browser, "reader")
@@ -600,7 +600,7 @@ def test_it_asks_for_a_token_and_says_what_one_may_not(
     browser.wait_text(".body", "It has no attributes.")
     assert "Edit" not in browser.text(".body")
     browser.open("shop", None, "settings")
-    browser.wait_text("main", "To change them takes the role admin.", "It has no settings.")
+    browser.wait_text("main", "Only the role admin may change them.", "It has no settings.")
     browser.open("shop", T)
     # The token is that of the feed, too.
     writer.replace(T, "/owner", "bob", message="by root")

@@ -357,7 +357,7 @@ async function received(take) {
     return await take();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error; // it was given up
-    throw new Problem(0, { code: "unreachable", detail: "There was no answer, or not all of it. The network or the gateway may be down." });
+    throw new Problem(0, { code: "unreachable", detail: "There was no answer, or an incomplete one. The network or the gateway may be down." });
   }
 }
 
@@ -384,7 +384,7 @@ async function problemOf(answer) {
 
 /** A proxy's, say: its status says nothing of what was asked for. */
 function ofOthers({ status, statusText }) {
-  const detail = `Something else answered than the gateway: ${status} ${statusText}`.trimEnd();
+  const detail = `Something other than the gateway answered: ${status} ${statusText}`.trimEnd();
   return new Problem(0, { code: "unexpected_answer", detail, applied: "unknown" });
 }
 

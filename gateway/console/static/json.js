@@ -60,7 +60,7 @@ class Parser {
 
   document() {
     const value = this.value(0);
-    if (this.at < this.text.length) this.fail("nothing more is expected here");
+    if (this.at < this.text.length) this.fail("nothing may follow the value");
     return value;
   }
 
@@ -92,12 +92,12 @@ class Parser {
       const start = this.at;
       if (this.text[start] !== '"') this.fail("a member's name in double quotes is expected");
       const name = this.string();
-      if (members.has(name)) this.fail(`the member ${JSON.stringify(name)} is there twice`, start);
+      if (members.has(name)) this.fail(`the member ${JSON.stringify(name)} appears twice`, start);
       this.space();
-      if (!this.taken(":")) this.fail("a colon is expected");
+      if (!this.taken(":")) this.fail("expected a colon");
       members.set(name, this.within(name, depth));
     } while (this.taken(","));
-    if (!this.taken("}")) this.fail("a comma or } is expected");
+    if (!this.taken("}")) this.fail("expected a comma or }");
     return members;
   }
 
@@ -115,7 +115,7 @@ class Parser {
     if (this.taken("]")) return items;
     do items.push(this.within(items.length, depth));
     while (this.taken(","));
-    if (!this.taken("]")) this.fail("a comma or ] is expected");
+    if (!this.taken("]")) this.fail("expected a comma or ]");
     return items;
   }
 
@@ -130,7 +130,7 @@ class Parser {
         this.at += 1;
         return found;
       }
-      if (next === undefined) this.fail("this text doesn't end", start);
+      if (next === undefined) this.fail("this string doesn't end", start);
       if (next !== "\\") this.fail("a control character must be escaped");
       found += this.escaped();
     }
@@ -140,23 +140,23 @@ class Parser {
     const letter = this.text[this.at + 1];
     if (letter === "u") {
       const digits = this.text.slice(this.at + 2, this.at + 6);
-      if (!/^[0-9a-fA-F]{4}$/.test(digits)) this.fail("four hexadecimal digits are expected");
+      if (!/^[0-9a-fA-F]{4}$/.test(digits)) this.fail("expected four hexadecimal digits");
       this.at += 6;
       return String.fromCharCode(Number.parseInt(digits, 16));
     }
-    if (!Object.hasOwn(escapes, letter ?? "")) this.fail("this is no escape of JSON");
+    if (!Object.hasOwn(escapes, letter ?? "")) this.fail("this is not an escape in JSON");
     this.at += 2;
     return escapes[letter];
   }
 
   number() {
     const source = this.match(number);
-    if (!source) this.fail(this.at < this.text.length ? "a value is expected" : "it ends too early");
+    if (!source) this.fail(this.at < this.text.length ? "expected a value" : "the text ends too early");
     return numberOf(source);
   }
 
   word(text, value) {
-    if (!this.text.startsWith(text, this.at)) this.fail("a value is expected");
+    if (!this.text.startsWith(text, this.at)) this.fail("expected a value");
     this.at += text.length;
     return value;
   }

@@ -149,7 +149,7 @@ class Console {
   }
 
   #showState() {
-    const texts = { connecting: "Connecting …", live: "Live", broken: "Connecting again …", ended: "Not live" };
+    const texts = { connecting: "Connecting …", live: "Live", broken: "Reconnecting …", ended: "Not live" };
     const live = this.#live;
     const who = this.#principal;
     fill(this.state,
@@ -199,10 +199,10 @@ async function showSignedIn(answer) {
   history.replaceState(null, "", location.pathname); // nobody needs the code any more
   const isTaken = await handOver(answer);
   fill(document.getElementById("main"),
-    h("h1", {}, isTaken ? "Go on in the other tab" : "Nobody waits for this any more"),
+    h("h1", {}, isTaken ? "Continue in the other tab" : "Sign in again"),
     h("p", {}, isTaken
       ? "You can close this one."
-      : ["The tab in which you began to sign in is closed. ", h("a", { href: "./" }, "Begin again"), "."]));
+      : ["The tab in which you started to sign in is closed. ", h("a", { href: "./" }, "Start again"), "."]));
   if (isTaken) close();
 }
 

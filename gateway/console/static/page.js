@@ -107,8 +107,8 @@ export const isFormOpen = () => [...document.querySelectorAll("dialog[open]")].s
 /** Ask before something unsent is given up. */
 export function confirmLeaving() {
   const isForm = isFormOpen();
-  return openDialog(isForm ? "Leave what you have filled in?" : "Leave your edit?", (close) => [
-    h("p", {}, isForm ? "You have filled this in and not sent it." : "You have changed this document and not sent it."),
+  return openDialog(isForm ? "Leave without sending this?" : "Leave your edit?", (close) => [
+    h("p", {}, isForm ? "You haven't sent what you filled in." : "You haven't sent your changes to this document."),
     h("div", { class: "actions" },
       button("Stay", () => close(null), { autofocus: true, class: "primary" }),
       button(isForm ? "Discard it" : "Discard my edit", () => close(true), { class: "danger" })),
@@ -159,7 +159,7 @@ export function secretNote(title, about, text, kept) {
     }
   };
   return h("div", { class: "note good" }, h("h2", { tabindex: "-1" }, title), h("p", {}, about), secret,
-    h("div", { class: "actions" }, button("Copy", copy, { class: "primary" }), button("I have kept it", kept), copied));
+    h("div", { class: "actions" }, button("Copy", copy, { class: "primary" }), button("I have saved it", kept), copied));
 }
 
 /** A listener for a form: what it began is over before it begins again, so that nothing is sent twice. */
@@ -180,7 +180,7 @@ export function oneAtATime(act) {
 /** What went wrong, readably. */
 export function problemNote(error, ...more) {
   const { code = "", status = 0 } = error;
-  const titles = { 403: "You are not allowed to do this", 404: "It isn't there", 410: "That history is gone" };
+  const titles = { 403: "You are not allowed to do this", 404: "Not found", 410: "This history is no longer kept" };
   const refused = status ? "The gateway refused this" : "The gateway can't be reached";
   const title = titles[status] ?? (code ? refused : "The console has a defect");
   return h("div", { class: "note bad", role: "alert" },
@@ -232,7 +232,7 @@ export function said(message, tag = "p") {
   if (!message) return null;
   const [, agent, why] = /^\[agent ([^\]]+)\] ?(.*)$/s.exec(message) ?? [];
   return h(tag, { class: "message" },
-    agent ? [h("span", { class: "agent" }, `agent ${agent}`), " ", why] : REVERTS.test(message) ? detail(message, "goes back to what was before") : message);
+    agent ? [h("span", { class: "agent" }, `agent ${agent}`), " ", why] : REVERTS.test(message) ? detail(message, "goes back to an earlier state") : message);
 }
 
 export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;

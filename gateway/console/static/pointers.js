@@ -7,7 +7,7 @@ export function pointerOf(tokens) {
 /** The tokens of a pointer, all as text. Throws where it is none. */
 export function tokensOf(pointer) {
   if (pointer === "") return [];
-  if (!pointer.startsWith("/") || /~(?![01])/.test(pointer)) throw new Error(`no JSON Pointer: ${pointer}`);
+  if (!pointer.startsWith("/") || /~(?![01])/.test(pointer)) throw new Error(`not a JSON Pointer: ${pointer}`);
   return pointer.slice(1).split("/").map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~"));
 }
 

@@ -6,16 +6,16 @@ import { equal } from "./json.js";
 /** What can be required of the state that a write meets, by what it is sent as. */
 export const GUARDS = {
   patch: {
-    unchanged: "nobody changed it since I opened it",
-    rebase: "nobody changed what I change since I opened it",
-    catalog: "nobody changed anything in the catalog",
-    tests: "my tests hold, whatever else changed",
+    unchanged: "nobody has changed it since I opened it",
+    rebase: "nobody has changed what I change since I opened it",
+    catalog: "nobody has changed anything in the catalog",
+    tests: "my tests hold, whatever else has changed",
   },
   put: {
-    unchanged: "nobody changed it since I opened it",
-    catalog: "nobody changed anything in the catalog",
+    unchanged: "nobody has changed it since I opened it",
+    catalog: "nobody has changed anything in the catalog",
   },
-  create: { unchanged: "nobody made it since I looked" },
+  create: { unchanged: "nobody has created it since I looked" },
 };
 
 /** The operations that make `base` into `mine`, with tests of the places `tested`; checked by applying them. */

@@ -262,7 +262,7 @@ export class CatalogView {
       author: filter.author || null, since, shows: (key) => this.#isWithin(key), there, limit: ROWS, start,
     });
     const bound = page.isWhole
-      ? since ? ["That is all that was changed since ", time(since), "."] : "That is all that history tells of. What wasn't changed since it begins isn't listed."
+      ? since ? ["These are all that have changed since ", time(since), "."] : "These are all that have changed since history begins. Other documents aren't listed."
       : ["Looked through the changes back to ", time(page.back), ". Next looks further back."];
     const told = new Map(page.rows.map((row) => [row.key, row]));
     const rows = await this.#withValues(page.rows.map(({ key, commit, value }) => ({ key, revision: commit.revision, value })), null);
@@ -328,7 +328,7 @@ export class CatalogView {
   #nothing() {
     if (this.#byChange || this.filter.owner) return this.pages.next ? "None so far; there is more to look through." : "There is no such document.";
     if (this.pages.next) return "None so far; there are more keys to look at.";
-    return this.contains ? "No key contains that." : "No key begins so.";
+    return this.contains ? "No key contains that." : "No key begins with that.";
   }
 
   #show() {
@@ -341,8 +341,8 @@ export class CatalogView {
     this.seen.disconnect();
     for (const each of list.querySelectorAll("[data-revision]")) this.seen.observe(each);
     const isFiltered = this.prefix || this.contains || this.#byChange || this.filter.owner;
-    const missing = "There is no such catalog. Its first document makes it.";
-    const none = isFiltered ? this.#nothing() : "There are no documents yet. New document makes the first one.";
+    const missing = "There is no such catalog. Its first document creates it.";
+    const none = isFiltered ? this.#nothing() : "There are no documents yet. New document creates the first one.";
     fill(this.place, this.#asFolders && this.prefix.includes("/") && this.#folderTrail());
     const titles = rows.length > 0 && this.columns.length > 0 && h("div", { class: "row titles", "aria-hidden": "true" },
       h("span", {}, "Key"), this.columns.map((name) => h("span", {}, name)), h("span", {}, "Changed"));

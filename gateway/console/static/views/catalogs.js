@@ -35,7 +35,7 @@ export class CatalogsView {
     history.replaceState(null, "", hrefOf({ prefix }));
     try {
       await this.pages.first();
-      say(this.pages.rows.length ? `${this.pages.rows.length} on this page` : "No catalog begins so.");
+      say(this.pages.rows.length ? `${this.pages.rows.length} on this page` : "No catalog begins with that.");
     } catch (error) {
       fill(this.list, problemNote(error));
     }
@@ -50,7 +50,7 @@ export class CatalogsView {
         h("span", { class: "muted detail" }, `revision ${revision}`), h("span", { class: "muted when" }, time(when))))));
     moveByArrows(list);
     fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.prefix
-      ? "No catalog begins so."
-      : "There is no catalog yet. New document makes the first one, with the document in it."), this.pages.controls("catalogs"));
+      ? "No catalog begins with that."
+      : "There are no catalogs yet. New document creates the first one, with the document in it."), this.pages.controls("catalogs"));
   }
 }

@@ -74,7 +74,7 @@ class NewDocument {
 
   #draw() {
     fill(this.content, this.kind === "fields"
-      ? [this.rows.element, h("p", { class: "hint" }, "Items of lists are added where they stand, once the document is there.")]
+      ? [this.rows.element, h("p", { class: "hint" }, "You can add items to lists once the document exists.")]
       : this.text.element);
   }
 
@@ -138,6 +138,6 @@ class NewDocument {
       location.hash = hrefOf(names);
     });
     return h("div", { class: "note stale", role: "alert" },
-      h("p", {}, h("strong", {}, "There is a document under this key already."), " Nothing was changed."), go);
+      h("p", {}, h("strong", {}, "There is already a document under this key."), " Nothing was changed."), go);
   }
 }

@@ -47,7 +47,7 @@ class Deletion {
     const stops = model.isStale || model.elsewhere.length > 0 || this.refusal;
     this.submit.hidden = Boolean(stops);
     this.rest.hidden = this.#isGone;
-    fill(this.condition, "It is deleted only if it still is what you see", detail(`, revision ${model.shown.revision}`), ". Its history stays.");
+    fill(this.condition, "It is deleted only if it is still as you see it", detail(`, revision ${model.shown.revision}`), ". Its history stays.");
     fill(this.news, stops && this.#news());
   }
 
@@ -63,12 +63,12 @@ class Deletion {
     const title = model.isStale
       ? `${authorsOf(model.commits)} changed this document just now`
       : commits.length
-        ? `${authorsOf(commits)} ${whatItDid(commits.at(-1))}${spoken.size ? ", which now speaks of this document" : ""}`
+        ? `${authorsOf(commits)} ${whatItDid(commits.at(-1))}${spoken.size ? ", which now mentions this document" : ""}`
         : "The catalog has changed since you read this document";
     return h("div", { class: "note stale" }, h("h3", {}, title),
       this.refusal && h("p", {}, h("strong", {}, "Nothing was deleted"), detail(`: ${this.refusal.detail}`, ".")),
       model.isStale ? changeList(model.theirEdits()) : elsewhereList(model, commits, spoken),
-      h("p", {}, "Deleting it may mean something else now than it did."),
+      h("p", {}, "Deleting it may mean something else now."),
       h("div", { class: "actions" }, button("I have seen this", () => this.#seen(false))));
   }
 

@@ -156,9 +156,9 @@ export class DocumentView {
       return this.past.element;
     }
     if (this.tab === "history") return new HistoryView(this.api, this.model, this.live.floor, this.route, undone).element;
-    if (this.tab === "edit" && !this.mayWrite) return h("p", { class: "empty" }, "You may read this catalog, and not change it.");
+    if (this.tab === "edit" && !this.mayWrite) return h("p", { class: "empty" }, "You may read this catalog, but not change it.");
     if (this.tab === "edit") return this.editor.element;
-    if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");
+    if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may show more.");
     if (this.tab === "text") return textView(stringify(shown.value, 2), "Text of the document");
     if (this.tab === "tree" && !this.mayWrite) return tree(shown.value, this.key, shown.owners);
     if (this.tab === "tree") return this.#fields();

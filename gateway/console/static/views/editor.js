@@ -240,7 +240,7 @@ export class EditorView {
     this.preview.ariaBusy = "false";
     if (this.form && mine === ABSENT) this.text.mark(null);
     this.#drawGuards();
-    if (mine === undefined) fill(this.preview, h("p", { class: "muted" }, "Nothing, as long as the text is no JSON."));
+    if (mine === undefined) fill(this.preview, h("p", { class: "muted" }, "Nothing, as long as the text isn't JSON."));
     else fill(this.preview, mine === ABSENT ? null : this.#outgoing(mine));
     if (mine === ABSENT) fill(this.preview, h("p", { class: "muted" }, this.model.isThere ? this.words.unsent : "Nothing yet."));
     this.discard.hidden = !this.isDirty();
@@ -264,7 +264,7 @@ export class EditorView {
   #outgoing(mine) {
     const found = edits(this.base.value, mine);
     this.theirs = [];
-    if (!found.length) return h("p", { class: "muted" }, "Nothing: the text says what is there.");
+    if (!found.length) return h("p", { class: "muted" }, "Nothing: the text is the same as what is there.");
     this.#keepTests(found);
     const operations = operationsOf(this.base.value, mine, this.tested);
     const json = this.kind === "put" ? stringify(mine, 2) : patchText(operations);
@@ -293,7 +293,7 @@ export class EditorView {
     return h("div", { class: "note stale takeover" },
       h("p", {}, h("strong", {}, `${names} ${names.includes(", ") ? "own" : "owns"} ${plural(pointers.length, "place")} that you edit: `),
         theirs.map(({ from }, index) => [index > 0 && ", ", placeOf(from, this.words.whole)]), "."),
-      h("p", {}, "What you send is yours then. A pipeline's next run is told so: it stops, leaves it to you, or takes it back, as it is set up."),
+      h("p", {}, "What you send is then yours. A pipeline's next run finds out: depending on how it is set up, it stops, leaves it to you, or takes it back."),
       h("div", { class: "actions" }, take, button("Leave as it is", () => this.#leave(owned, theirs))));
   }
 
@@ -384,7 +384,7 @@ export class EditorView {
 
   #askFirst(face) {
     fill(face.trouble, h("p", { class: "note bad", role: "alert" },
-      "Nothing was sent: say first whether you take over what the pipeline owns, or leave it as it is."));
+      "Nothing was sent: first choose whether to take over what the pipeline owns, or to leave it as it is."));
     face.trouble.closest(".outgoing").querySelector(".takeover input").focus();
   }
 
@@ -415,7 +415,7 @@ export class EditorView {
     if (!unsure) this.#keys.forget();
     if (isState && this.refused(error)) return;
     fill(face.trouble, problemNote(error, face.places(error),
-      unsure && h("p", {}, "Whether it was applied isn't known. Sent again unchanged, it is applied once at most.")));
+      unsure && h("p", {}, "It isn't known whether this was applied. If you send it again unchanged, it is applied at most once.")));
   }
 }
 
@@ -426,7 +426,7 @@ function addressOfEdit(rules, value, { kind, from }) {
 }
 
 function outcome({ changed, catalogRevision, rebasedFrom }) {
-  if (!changed) return "Nothing was changed: that is what it said already.";
+  if (!changed) return "Nothing was changed: it already said that.";
   return [doneAs("Applied", catalogRevision), rebasedFrom && " Your patch was applied on top of what others had changed elsewhere in the document."];
 }
 

@@ -41,7 +41,7 @@ export class FieldsView {
     this.submit = h("button", { type: "submit", class: "primary" }, "Save");
     this.bar = h("form", { class: "outgoing unsaved", "aria-label": "Not saved yet", hidden: true, onsubmit: (event) => this.#submit(event), onkeydown: (event) => this.#sendByKey(event) },
       h("h2", {}, "Not saved yet"), this.changes, this.takeover,
-      h("label", { class: "check" }, this.onlyIf, "Only if nobody changed it since I opened it"),
+      h("label", { class: "check" }, this.onlyIf, "Only if nobody has changed it since I opened it"),
       field("Message", this.message, "For the history; optional."), this.trouble,
       h("div", { class: "actions" }, button("Discard my changes", () => this.#discard()), this.submit));
     this.element = h("div", { class: "fields" }, this.place, this.bar);
@@ -69,7 +69,7 @@ export class FieldsView {
     const value = this.editor.mine();
     this.#value = value;
     if (value === undefined || value === ABSENT) {
-      fill(this.place, h("p", { class: "empty" }, "You are editing it as text, which is no JSON yet. Mend it there first, or discard that edit."));
+      fill(this.place, h("p", { class: "empty" }, "You are editing it as text, which isn't JSON yet. Fix it there first, or discard that edit."));
       return;
     }
     const changed = this.#changedPlaces();
@@ -206,13 +206,13 @@ export class FieldsView {
     const { array } = this.#around(path);
     const last = path.at(-1);
     const next = array && last < array.length - 1 ? path : array && last > 0 ? [...path.slice(0, -1), last - 1] : path.slice(0, -1);
-    this.#change([operation("remove", path)], next, `${nameOf(path)} is removed, once you save.`);
+    this.#change([operation("remove", path)], next, `${nameOf(path)} will be removed when you save.`);
   }
 
   #move(path, by) {
     const to = [...path.slice(0, -1), path.at(-1) + by];
     const value = valueAt(this.editor.mine(), path);
-    this.#change([operation("remove", path), operation("add", to, value)], to, `Moved to place ${to.at(-1) + 1}, once you save.`);
+    this.#change([operation("remove", path), operation("add", to, value)], to, `It will be moved to place ${to.at(-1) + 1} when you save.`);
   }
 
   /** A form in the row of `item`; one at a time. */
@@ -256,7 +256,7 @@ export class FieldsView {
     if (!this.isHalfDone) return true;
     const { form, isNew } = this.#inline;
     form.querySelector(".half-done")?.remove();
-    form.append(h("p", { class: "fault half-done", role: "alert" }, isNew ? "Finish this first, or cancel it." : "Mend this first, or cancel it."));
+    form.append(h("p", { class: "fault half-done", role: "alert" }, isNew ? "Finish this first, or cancel it." : "Fix this first, or cancel it."));
     form.querySelector("[aria-invalid], input, textarea, select").focus();
     return false;
   }
@@ -311,7 +311,7 @@ export class FieldsView {
       if (name.value === path.at(-1)) return this.#close() ?? this.focus() ?? true;
       if (!name.reportValidity()) return false;
       const to = [...around, name.value];
-      this.#change([operation("remove", path), operation("add", to, valueAt(whole, path))], to, `${nameOf(path)} is called ${name.value}, once you save.`);
+      this.#change([operation("remove", path), operation("add", to, valueAt(whole, path))], to, `${nameOf(path)} will be called ${name.value} when you save.`);
       return true;
     } });
     name.focus();
@@ -373,7 +373,7 @@ export class FieldsView {
     }
     this.#unfolded.set(pointerOf(path.slice(0, -1)), true);
     this.#unfolded.set(pointerOf(path), true);
-    this.#change([operation("add", path, made(value))], path, `${nameOf(path)} is added, once you save.`);
+    this.#change([operation("add", path, made(value))], path, `${nameOf(path)} will be added when you save.`);
     return true;
   }
 
@@ -458,7 +458,7 @@ function nameField(members, present, own = "") {
   const options = h("datalist", { id: newId("names") }, known.map((name) => h("option", { value: name }, members.get(name)().title ?? "")));
   const name = h("input", { list: options.id, value: own, required: true, autocomplete: "off", spellcheck: "false", placeholder: known.slice(0, 3).join(", ") });
   name.addEventListener("input", () =>
-    name.setCustomValidity(name.value !== own && present.has(name.value) ? "That is there already." : ""));
+    name.setCustomValidity(name.value !== own && present.has(name.value) ? "This name is already used." : ""));
   return { name, options };
 }
 

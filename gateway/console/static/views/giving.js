@@ -11,8 +11,8 @@ import { namesOf } from "./owners.js";
 export function takeOver(leaf, name) {
   const names = namesOf(pipelinesOf([leaf]));
   return openDialog(`Take over ${name}?`, (close) => [
-    h("p", {}, h("strong", {}, names), ` keeps ${name} up to date. Change it, and from then on it is yours.`),
-    h("p", {}, "The next run of the pipeline is told so: it stops, leaves it to you, or takes it back, as it is set up. You can give it back at any time."),
+    h("p", {}, h("strong", {}, names), ` keeps ${name} up to date. If you change it, it is yours from then on.`),
+    h("p", {}, "The pipeline's next run finds out: depending on how it is set up, it stops, leaves it to you, or takes it back. You can give it back at any time."),
     h("div", { class: "actions" }, button("Leave it", () => close(null)), button("Change it", () => close(true), { class: "primary", autofocus: true })),
   ]);
 }
@@ -30,12 +30,12 @@ export function giveBack(model, leaf, name, principal) {
     try {
       const answer = await model.write(() => keys.run([message.value],
         (idempotencyKey) => model.api.giveBack(model.catalog, model.key, leaf.pointer, { message: message.value, idempotencyKey })));
-      close(answer.changed ? doneAs("Given back", answer.catalogRevision) : "Nothing was to be given back.");
+      close(answer.changed ? doneAs("Given back", answer.catalogRevision) : "There was nothing to give back.");
     } catch (error) {
       fill(trouble, problemNote(error));
     }
   }) },
-  h("p", {}, `${mine}. Given back, it keeps its value, and nobody's next run is held up by it: a pipeline that wants the field may change it again.`),
+  h("p", {}, `${mine}. If you give it back, it keeps its value, but a pipeline that wants the field may change it again, and its next run isn't held up.`),
   others.length > 0 && !mayAdminister(principal, model.catalog) && h("p", { class: "note stale" }, "Only they, or the role admin, can give it back."),
   field("Message", message, "For the history; optional."), trouble,
   h("div", { class: "actions" }, button("Keep it", () => close(null)), h("button", { type: "submit", class: "primary", autofocus: true }, "Give back"))));

@@ -67,7 +67,7 @@ export class HomeView {
   async #read() {
     const { api, catalog } = this;
     if (this.live.isMissing) {
-      fill(this.body, h("p", { class: "empty" }, "There is no such catalog. Its first document makes it."));
+      fill(this.body, h("p", { class: "empty" }, "There is no such catalog. Its first document creates it."));
       return;
     }
     const mayAdmin = mayAdminister(this.principal, catalog);
@@ -83,8 +83,8 @@ export class HomeView {
     fill(this.body, h("div", { class: "cards" },
       this.#documents(count ?? undefined), this.#activity(days), this.#mostChanged(commits), this.#people(commits),
       this.#pipelines(pipelines), mayAdmin && this.#subscriptions(subscriptions)),
-    commits.length > 0 && h("p", { class: "muted small bound" }, "Most changed, people and pipelines are those of the latest ",
-      plural(commits.length, "commit"), history.next === null ? ", which are all that are kept." : [", back to ", time(commits.at(-1).time), "."]));
+    commits.length > 0 && h("p", { class: "muted small bound" }, "Most changed, people and pipelines come from the latest ",
+      plural(commits.length, "commit"), history.next === null ? ", all that are kept." : [", back to ", time(commits.at(-1).time), "."]));
   }
 
   /** Commits a day, as far as history is kept: a catalog's revision counts them. */
@@ -114,7 +114,7 @@ export class HomeView {
           h("li", {}, h("a", { href: hrefOf({ catalog: this.catalog }) }, "All documents")),
           h("li", {}, h("a", { href: hrefOf({ catalog: this.catalog, folders: "1" }) }, "As folders")),
           h("li", {}, h("a", { href: hrefOf({ catalog: this.catalog, sort: "changed" }) }, "Latest change first")))
-        : h("p", { class: "muted" }, "There are none yet. New document makes the first one."));
+        : h("p", { class: "muted" }, "There are none yet. New document creates the first one."));
   }
 
   #activity(days) {
@@ -138,7 +138,7 @@ export class HomeView {
       ? h("ul", { class: "ranked" }, found.slice(0, SHOWN).map(({ key, count, authors }) => h("li", {},
         h("a", { class: "mono", href: hrefOf({ catalog: this.catalog, key }) }, key),
         h("span", { class: "muted small" }, `${count}× by ${authors[0]}${authors.length > 1 ? ` and ${authors.length - 1} more` : ""}`))))
-      : h("p", { class: "muted" }, "Nothing was changed yet."));
+      : h("p", { class: "muted" }, "Nothing has been changed yet."));
   }
 
   #people(commits) {
@@ -153,7 +153,7 @@ export class HomeView {
   #pipelines(pipelines) {
     return this.#card("Pipelines", pipelines.length
       ? h("ul", { class: "plain" }, pipelines.map((each) => this.#pipeline(each)))
-      : h("p", { class: "muted" }, "None applied anything lately. A pipeline that applies its fields keeps them up to date, and people can take them over."));
+      : h("p", { class: "muted" }, "None has applied anything lately. A pipeline that applies its fields keeps them up to date, and people can take them over."));
   }
 
   #pipeline({ manager, time: when, lost }) {

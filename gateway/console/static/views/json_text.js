@@ -102,7 +102,7 @@ export class JsonText {
   /** Say what is no JSON, with its line; with null that nothing is. The line that says it is always there, so that nothing moves. */
   mark(error) {
     this.error = error;
-    const text = error && `This is no JSON: ${error.message}`;
+    const text = error && `This isn't JSON: ${error.message}`;
     fill(this.status, error && [h("span", { class: "fault", title: text }, text), " ", button("Go there", () => this.show(error), { class: "quiet" })]);
     this.#surface.mark(error);
   }

@@ -42,7 +42,7 @@ export class LivePanel {
 
   #draw() {
     const { recent, state, detail } = this.live;
-    const notes = { ended: `It ended: ${detail}`, broken: "The connection broke; it is being taken up again." };
+    const notes = { ended: `It ended: ${detail}`, broken: "The connection broke; reconnecting." };
     fill(this.note, notes[state] ?? (recent.length ? null : "Commits appear here as they are made."));
     const isOwn = (commit) => this.key !== null && changeOf(commit, this.key) !== null;
     for (const commit of [this.latest(), ...recent.filter(isOwn)]) if (commit) this.#own.set(commit.revision, commit);

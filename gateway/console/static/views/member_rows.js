@@ -43,7 +43,7 @@ export class MemberRows {
     for (const row of this.rows) {
       const name = row.name.value;
       if (!name && !isFilledIn(row)) continue;
-      row.name.setCustomValidity(!name ? "It needs a name." : made.has(name) ? "That is there already." : "");
+      row.name.setCustomValidity(!name ? "It needs a name." : made.has(name) ? "This name is already used." : "");
       const value = row.name.reportValidity() ? row.read() : undefined;
       if (value === undefined) isWhole = false;
       else made.set(name, value);

@@ -18,7 +18,7 @@ export async function overwriteKnowingly(model, mine, editor) {
   const required = requirementsOf("unchanged", current, 0);
   const send = (message) => model.write(() => keys.run([editor.written, message],
     (idempotencyKey) => model.api.put(model.catalog, model.key, editor.written, { ...required, message, idempotencyKey })));
-  const title = current.value === ABSENT ? "Make the document again?" : ["Overwrite ", current.revision === null ? "what is there now" : detail(`revision ${current.revision}`, "what is there now"), "?"];
+  const title = current.value === ABSENT ? "Create the document again?" : ["Overwrite ", current.revision === null ? "what is there now" : detail(`revision ${current.revision}`, "what is there now"), "?"];
   const answer = await openDialog(title, (close) => content(model, lost, editor, send, close), { wide: true });
   if (answer instanceof Error) throw answer;
   return answer;
@@ -49,5 +49,5 @@ function content(model, lost, editor, send, close) {
       : lost.length ? `I have seen what would be lost (${plural(lost.length, "change")}).` : "I have seen what would be replaced."),
     trouble,
     h("div", { class: "actions" }, button("Cancel", () => close(null), { class: "primary", autofocus: true }),
-      h("button", { type: "submit", class: "danger" }, gone ? "Make it again" : "Overwrite")));
+      h("button", { type: "submit", class: "danger" }, gone ? "Create it again" : "Overwrite")));
 }

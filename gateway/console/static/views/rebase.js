@@ -31,7 +31,7 @@ class Rebase {
     const content = [
       h("p", {}, count
         ? `${plural(count, "place")} ${count === 1 ? "was" : "were"} changed by you and by ${this.theirs}: decide ${count === 1 ? "which stands" : "each"}.`
-        : `None of your ${plural(all, "change")} touches what ${this.theirs} changed. All of it is taken over.`),
+        : `None of your ${plural(all, "change")} touches what ${this.theirs} changed. All of it is re-applied.`),
       this.conflicts.map((conflict, index) => this.#conflict(conflict, index)),
       h("h3", {}, current.value === ABSENT ? "What you would send then" : ["What you would change then", current.revision !== null && detail(`, on top of revision ${current.revision}`)]),
       this.result, this.missing,

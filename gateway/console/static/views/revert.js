@@ -100,7 +100,7 @@ class Revert {
         each.side = side;
         this.#decide();
       })),
-      untold > 0 && h("p", { class: "muted" }, `${untold} more are left as they are, unless all are to be as they were.`));
+      untold > 0 && h("p", { class: "muted" }, `${untold} more are left as they are, unless you choose “All as they were”.`));
   }
 
   #chooseAll(side) {

@@ -33,7 +33,7 @@ export class RevisionView {
     const { catalog, key } = this.model;
     fill(this.facts, h("p", { class: "muted" }, "Reading …"));
     try {
-      if (this.number === null) throw new RangeError(`“${this.revision}” is no revision.`);
+      if (this.number === null) throw new RangeError(`“${this.revision}” is not a revision.`);
       this.past = await this.api.document(catalog, key, this.number);
       this.owners = this.past.token === null ? [] : await this.api.owners(catalog, key, this.number);
       const commit = this.past.revision && (await this.api.commit(catalog, this.past.revision));

@@ -20,8 +20,8 @@ const SETTINGS = {
   patches: false,
   rows: 14,
   guards: {
-    put: { unchanged: "nobody changed them since I opened them", catalog: "nobody changed anything in the catalog" },
-    create: { unchanged: "nobody set them since I looked" },
+    put: { unchanged: "nobody has changed them since I opened them", catalog: "nobody has changed anything in the catalog" },
+    create: { unchanged: "nobody has set them since I looked" },
   },
 };
 
@@ -58,7 +58,7 @@ export class SettingsView {
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Settings of ", h("span", { class: "mono" }, this.catalog))),
         catalogTabs(this.catalog, "settings", principal),
-        h("p", { class: "muted" }, "A change of settings is a commit. Documents that are there already are left alone until they are written."),
+        h("p", { class: "muted" }, "A change of settings is a commit. Existing documents stay as they are until they are written."),
         this.stale.element, this.body),
       this.panel.element);
   }
@@ -73,7 +73,7 @@ export class SettingsView {
     if (this.mayAdminister || this.shownToken === this.model.shown.token) return;
     const { value, token } = this.model.shown;
     this.shownToken = token;
-    fill(this.body, h("p", { class: "muted" }, "To change them takes the role admin."),
+    fill(this.body, h("p", { class: "muted" }, "Only the role admin may change them."),
       value === ABSENT ? h("p", { class: "empty" }, "It has no settings.") : textView(stringify(value, 2), "Settings"));
   }
 

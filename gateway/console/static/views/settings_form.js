@@ -23,7 +23,7 @@ export class SettingsForm {
     this.parts = h("div", { class: "settings-parts" });
     this.result = h("div", { role: "status" });
     this.element = h("section", { class: "column", "aria-label": "Settings, as a form" }, this.parts,
-      h("div", { class: "actions" }, button("Try it without setting it", () => this.#try())), this.result);
+      h("div", { class: "actions" }, button("Try this without setting it", () => this.#try())), this.result);
     this.draw();
   }
 
@@ -43,7 +43,7 @@ export class SettingsForm {
     this.#drawn = value;
     fill(this.result);
     if (value === undefined || !(value === ABSENT || value instanceof Map)) {
-      fill(this.parts, h("p", { class: "empty" }, "The text below is no object of JSON yet. Mend it there first, or discard that edit."));
+      fill(this.parts, h("p", { class: "empty" }, "The text below isn't a JSON object yet. Fix it there first, or discard that edit."));
       return;
     }
     const now = value === ABSENT ? new Map() : value;
@@ -107,7 +107,7 @@ export class SettingsForm {
         ...(properties.size ? [["properties", properties]] : [])]);
       return this.#set("schemas", new Map(schemas).set(pattern.value, schema));
     };
-    return this.#part("What documents must be", "A write that breaks it is refused. Documents that are there are left alone until they are written.",
+    return this.#part("What documents must be", "A write that breaks it is refused. Existing documents stay as they are until they are written.",
       this.#entries([...schemas].map(([name, schema]) => ({
         name: `the schema of ${name}`, told: [h("code", {}, name), ` ${aboutSchema(schema)}`],
         remove: () => this.#set("schemas", without(schemas, name)),
@@ -127,13 +127,13 @@ export class SettingsForm {
       this.#set("arrays", [...lists, list]);
     };
     const say = (list) => [placeOf(tokensOf(list.get("pointer"))), " of ", h("code", {}, list.get("keys")), list.get("set")
-      ? ", whose items are told apart by what they are" : `, whose items are told apart by ${(list.get("item_key") ?? []).join(", ")}`];
+      ? ", whose items are told apart by their whole value" : `, whose items are told apart by ${(list.get("item_key") ?? []).join(", ")}`];
     return this.#part("Lists with keys", "Their items are named by a key, so that people and pipelines can change different items at the same time.",
       this.#entries(lists.filter((each) => each instanceof Map).map((each) => ({
         name: `the list ${placeName(tokensOf(each.get("pointer")))}`, told: say(each), remove: () => this.#set("arrays", unlessEmpty(lists.filter((other) => other !== each))),
       }))),
-      this.#template("Add a list …", [field("Documents whose key is like", keys, "* stands for any text."), field("have the list", place, "A slash goes further in: schema/fields."),
-        field("whose items are told apart by", members, "Nothing: by all that they are, as in a list of tags.")], add));
+      this.#template("Add a list …", [field("Documents whose key is like", keys, "* stands for any text."), field("have the list", place, "A slash goes a level deeper: schema/fields."),
+        field("whose items are told apart by", members, "Empty: by their whole value, as in a list of tags.")], add));
   }
 
   #retention(retention) {
@@ -179,7 +179,7 @@ function tried(changed, examined, catalog) {
   const { documents: count, complete, broken } = examined;
   const looked = complete ? `Checked against the schemas: all ${plural(count, "document")} that they are for.`
     : `Checked against the schemas: the first ${plural(count, "document")} by key; there are more.`;
-  const can = h("p", {}, h("strong", {}, changed ? "That can be set, and no document breaks its lists." : "That is what is set already."),
+  const can = h("p", {}, h("strong", {}, changed ? "That can be set, and no document breaks its lists." : "That is already set."),
     changed && " Nothing was set yet.");
   if (!broken.length) return h("div", { class: "note good" }, can, h("p", {}, looked, count > 0 && " None of them breaks one."));
   return h("div", { class: "note stale" }, can, h("p", {}, looked),
@@ -217,5 +217,5 @@ function aboutSchema(schema) {
   const required = schema.get("required");
   const properties = schema.get("properties");
   return [Array.isArray(required) && required.length && `must have ${required.join(", ")}`,
-    properties instanceof Map && properties.size && `says more of ${[...properties.keys()].join(", ")}`].filter(Boolean).join("; ") || "has a schema";
+    properties instanceof Map && properties.size && `describes ${[...properties.keys()].join(", ")}`].filter(Boolean).join("; ") || "has a schema";
 }

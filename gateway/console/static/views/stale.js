@@ -77,7 +77,7 @@ export class StalePanel {
     const who = authorsOf(commits);
     if (current.value === ABSENT && shown.value !== ABSENT) return `${who} removed ${noun} ${doing}`;
     if (shown.value === ABSENT) return `${who} made ${noun} ${doing}`;
-    if (current.createRevision !== shown.createRevision) return `${who} removed ${noun} and made it again ${doing}`;
+    if (current.createRevision !== shown.createRevision) return `${who} removed ${noun} and created it again ${doing}`;
     return `${who} changed ${noun} ${doing}`;
   }
 
@@ -85,7 +85,7 @@ export class StalePanel {
     const { elsewhere } = this.model;
     if (!elsewhere.length) return "Other documents of the catalog changed since you read this one";
     const commits = elsewhere.map(({ commit }) => commit);
-    return `${authorsOf(commits)} ${whatItDid(commits.at(-1))}, which now speaks of this document`;
+    return `${authorsOf(commits)} ${whatItDid(commits.at(-1))}, which now mentions this document`;
   }
 
   #refusalNote() {
@@ -136,9 +136,9 @@ export class StalePanel {
     return [
       dirty.length > 0 && button("Re-apply my edit on top …", () => this.#reapply(dirty), { class: "primary", disabled }),
       button("Discard my edit and reload", () => this.#reload()),
-      dirty.length === 1 && button(gone ? "Make it again with mine …" : "Overwrite with mine …",
+      dirty.length === 1 && button(gone ? "Create it again with mine …" : "Overwrite with mine …",
         () => this.#overwrite(dirty[0]), { class: "danger", disabled }),
-      disabled && h("p", { class: "muted small" }, "Your text is no JSON yet; once it is, it can be re-applied."),
+      disabled && h("p", { class: "muted small" }, "Your text isn't JSON yet; once it is, it can be re-applied."),
     ];
   }
 
@@ -160,7 +160,7 @@ export class StalePanel {
     this.#refusal = null;
     this.#told = null;
     this.model.acknowledge(Math.max(revision, this.model.live.recent.at(-1)?.revision ?? 0));
-    say("Noted. What you send now goes by the state that you have seen.");
+    say("Noted. What you send from now on is checked against the state that you have seen.");
     (this.#dirty()[0]?.editor ?? document.querySelector("h1"))?.focus();
   }
 
@@ -230,7 +230,7 @@ export function elsewhereList(model, commits, spoken) {
       detail(`, revision ${commit.revision}`), " ", said(commit.message, "span")),
     commit.changes.filter(({ key }) => key !== null && (!spoken.size || spoken.has(key))).slice(0, 5).map((change) =>
       h("div", {}, h("p", { class: "place" }, h("a", { class: "mono", href: hrefOf({ catalog: model.catalog, key: change.key }) }, change.key),
-        spoken.has(change.key) && h("span", { class: "clash mark" }, "speaks of this document")),
+        spoken.has(change.key) && h("span", { class: "clash mark" }, "mentions this document")),
       change.patch?.length > 0 && changeList(change.patch.map(editOf)))))),
   commits.length > 20 && h("li", { class: "muted" }, `and ${plural(commits.length - 20, "earlier commit")}`));
 }

@@ -36,11 +36,11 @@ export class SubscriptionForm {
         known ? null : field("Name", this.name, "Letters, digits, _ and -."),
         field("Deliver to", this.to, "The address of your receiver, with https.")),
       h("div", { class: "pair even" },
-        field("Keys that begin with", this.prefix, "Nothing: all."),
+        field("Keys that begin with", this.prefix, "Empty: all."),
         field("Send", this.format)),
       this.#begins(), this.#secrets(),
       h("div", { class: "actions" }, button("Cancel", () => close(null)),
-        h("button", { type: "submit", class: "primary" }, known ? "Set it" : "Make the subscription")));
+        h("button", { type: "submit", class: "primary" }, known ? "Set it" : "Create the subscription")));
   }
 
   /** Radio buttons, each `[value, text, field for more, class]`; the first is chosen. */
@@ -54,7 +54,7 @@ export class SubscriptionForm {
 
   #begins() {
     const { known } = this;
-    return this.#choice(known ? "Go on" : "Begin", "begin", [
+    return this.#choice(known ? "Continue" : "Start", "begin", [
       known && ["there", "where it is"],
       ["now", known ? "with what changes from now on; what wasn't delivered yet is left out" : "with what changes from now on"],
       ["initial", "with all documents as they are, then with what changes"],
@@ -67,9 +67,9 @@ export class SubscriptionForm {
     const { known } = this;
     const made = ["made", known ? "a new one, made for you and shown once" : "made for you and shown once"];
     const own = ["own", known ? "a new one of your own" : "your own", field("Secret", this.secret, "whsec_ and the base64 of 24 to 64 bytes.")];
-    const fieldset = this.#choice("Your receiver knows a genuine delivery by its secret", "secret",
+    const fieldset = this.#choice("Your receiver recognises a genuine delivery by its secret", "secret",
       known ? [["there", "the one that it has"], made, own] : [made, own]);
-    if (known) fieldset.append(h("div", { class: "overlap" }, field("The old one is good, too, for", this.overlap)));
+    if (known) fieldset.append(h("div", { class: "overlap" }, field("The old one stays valid for", this.overlap)));
     return fieldset;
   }
 
@@ -128,15 +128,15 @@ export class SubscriptionForm {
 
   #newName() {
     const name = this.name.value.trim();
-    return NAME.test(name) ? name : this.#refuse(this.name, "A name has letters, digits, _ and -, 64 at most.");
+    return NAME.test(name) ? name : this.#refuse(this.name, "A name can have letters, digits, _ and -, at most 64.");
   }
 
   /** A refusal stands beside what it is about. */
   #refused(error) {
     const { code, detail, members } = error;
     if (code === "precondition_failed") {
-      if (this.known) fill(this.trouble, h("p", { class: "fault" }, "Somebody has changed it since you opened it: close, and look at it again."));
-      else this.#refuse(this.name, "There is a subscription of this name already.");
+      if (this.known) fill(this.trouble, h("p", { class: "fault" }, "Somebody has changed it since you opened it: close this, and look at it again."));
+      else this.#refuse(this.name, "There is already a subscription with this name.");
       return;
     }
     const places = { "/to": this.to, "/prefix": this.prefix, "/secret": this.secret, "/from": this.after };

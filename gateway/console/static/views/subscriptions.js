@@ -30,14 +30,14 @@ export class SubscriptionsView {
       await this.#read();
       this.timer = setInterval(() => document.hidden || this.#again(), AGAIN_MS);
     } else {
-      fill(this.list, h("p", { class: "muted" }, "To see them takes the role admin."));
+      fill(this.list, h("p", { class: "muted" }, "Only the role admin may see them."));
     }
     return h("div", { class: "beside" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Subscriptions of ", h("span", { class: "mono" }, this.catalog)),
           mayMake && button("New subscription", () => this.#set(null), { class: "primary" })),
         catalogTabs(this.catalog, "subscriptions", principal),
-        h("p", { class: "muted" }, "A subscription sends each change to an address of yours: in order, and again until your receiver takes it."),
+        h("p", { class: "muted" }, "A subscription sends each change to an address of yours: in order, and again until your receiver accepts it."),
         this.secret, this.notice, this.list),
       this.panel.element);
   }
@@ -62,7 +62,7 @@ export class SubscriptionsView {
     this.told = told;
     fill(this.list, subscriptions.length
       ? h("ul", { class: "subscriptions" }, subscriptions.map((each) => this.#entry(each)))
-      : h("p", { class: "empty" }, "Nothing is delivered yet. New subscription makes the first one: a search index, a chat or a cache is told of each change."));
+      : h("p", { class: "empty" }, "Nothing is delivered yet. New subscription creates the first one, which tells a search index, a chat or a cache about each change."));
     if (focused) document.getElementById(focused)?.focus();
   }
 
@@ -96,7 +96,7 @@ export class SubscriptionsView {
   async #turn(name, verb) {
     await this.#trying(async () => {
       await this.api.turnSubscription(this.catalog, name, verb);
-      say(verb === "pause" ? `${name} is paused.` : `${name} goes on.`);
+      say(verb === "pause" ? `${name} is paused.` : `${name} is resumed.`);
     });
   }
 
@@ -107,13 +107,13 @@ export class SubscriptionsView {
     if (!done) return;
     const { name, secret } = done;
     await this.#again();
-    say(known ? `${name} is changed.` : `${name} is made.`);
+    say(known ? `${name} is changed.` : `${name} is created.`);
     if (secret) this.#showSecret(name, secret);
     else document.getElementById(`change-${name}`)?.focus();
   }
 
   #showSecret(name, secret) {
-    const about = "Give it to your receiver now: it is shown this once, and nobody can read it again. Deliveries are signed with it.";
+    const about = "Give it to your receiver now: it is shown only once. Deliveries are signed with it.";
     fill(this.secret, secretNote(`The secret of ${name}`, about, secret, () => {
       fill(this.secret);
       document.getElementById(`change-${name}`)?.focus();
@@ -124,7 +124,7 @@ export class SubscriptionsView {
   async #delete({ name, etag, to, lag }) {
     const sure = await openDialog(`Delete ${name}?`, (close) => [
       h("p", {}, "Nothing more is delivered to ", h("span", { class: "mono" }, to), ". ",
-        lag === null || Number(lag) ? "What it hasn't got yet, it doesn't get. " : null,
+        lag === null || Number(lag) ? "It doesn't get what wasn't delivered yet. " : null,
         "A new one can begin with the documents as they are, or as far back as history is kept."),
       h("div", { class: "actions" }, button("Cancel", () => close(null), { autofocus: true }), button("Delete", () => close(true), { class: "danger" })),
     ]);

@@ -20,11 +20,11 @@ export class TokensView {
     this.list = h("div", {});
     this.notice = h("div", { role: "status", class: "news" });
     if (mayMake) await this.#read();
-    else fill(this.list, h("p", { class: "empty" }, "To see and make tokens takes the role admin in every catalog."));
+    else fill(this.list, h("p", { class: "empty" }, "Only the role admin in every catalog may see and create tokens."));
     return h("div", { class: "column" },
       h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Tokens"),
         mayMake && !this.isWithout && button("New token", () => this.#make(), { class: "primary" })),
-      h("p", { class: "muted" }, "With a token, a program or a person sends requests. It is shown once, when it is made; making and revoking one is written to the audit log."),
+      h("p", { class: "muted" }, "With a token, a program or a person sends requests. It is shown only once, when it is created; the audit log records who creates and revokes tokens."),
       this.notice, this.list);
   }
 
@@ -42,7 +42,7 @@ export class TokensView {
     const sorted = [...tokens].reverse().sort((a, b) => isOver(a) - isOver(b));
     fill(this.list, sorted.length
       ? h("ul", { class: "rows tokens" }, sorted.map((each) => this.#entry(each, isOver(each))))
-      : h("p", { class: "empty" }, "There are no tokens yet. New token makes the first one."));
+      : h("p", { class: "empty" }, "There are no tokens yet. New token creates the first one."));
   }
 
   #entry(token, isOver) {
@@ -62,7 +62,7 @@ export class TokensView {
     const made = await openDialog("New token", (close) => this.#form(close), { wide: true, asks: true });
     if (!made) return;
     await this.#read();
-    fill(this.notice, secretNote(`The token of ${made.name}`, "Keep it now: it is shown this once, and nobody can read it again.", made.token, () => {
+    fill(this.notice, secretNote(`The token of ${made.name}`, "Save it now: it is shown only once.", made.token, () => {
       fill(this.notice);
       document.querySelector("h1").focus();
     }));
@@ -89,10 +89,10 @@ export class TokensView {
       }
     });
     return h("form", { onsubmit: submit, oninput: () => fill(trouble) }, trouble,
-      field("Whose is it?", name, "The name stands in the history beside what it does."),
+      field("Whose is it?", name, "The history shows this name next to what it does."),
       h("fieldset", {}, h("legend", {}, "What may it do?"), list, button("Add …", add, { class: "quiet" })),
       field("Valid for", lifetime),
-      h("div", { class: "actions" }, button("Cancel", () => close(null)), h("button", { type: "submit", class: "primary" }, "Make the token")));
+      h("div", { class: "actions" }, button("Cancel", () => close(null)), h("button", { type: "submit", class: "primary" }, "Create the token")));
   }
 
   async #revoke({ id, name, grants }) {

@@ -66,8 +66,8 @@ export class ValueField {
       number: () => numberIn(text, fail),
       boolean: () => text === "yes",
       null: () => null,
-      date: () => (DATE.test(text) ? text : fail("This is no whole date.")),
-      moment: () => (text ? `${withSeconds(text)}${this.zone}` : fail("This is no whole date and time.")),
+      date: () => (DATE.test(text) ? text : fail("This date is incomplete.")),
+      moment: () => (text ? `${withSeconds(text)}${this.zone}` : fail("This date and time is incomplete.")),
       array: () => [],
       object: () => new Map(),
     };
@@ -145,7 +145,7 @@ export class ValueField {
     this.options = isKnown || value === undefined ? known : [value, ...known];
     this.#touched ||= value === undefined;
     return h("select", { ...more, onchange: more.oninput }, this.options.map((each) =>
-      h("option", { selected: value !== undefined && equal(each, value) }, `${wordOf(each)}${known.includes(each) ? "" : " (is no choice)"}`)));
+      h("option", { selected: value !== undefined && equal(each, value) }, `${wordOf(each)}${known.includes(each) ? "" : " (not a choice)"}`)));
   }
 
   #say() {
@@ -188,7 +188,7 @@ function isNumber(text) {
 
 function numberIn(text, fail) {
   const plain = text.trim().replace(/^\+/, "");
-  return isNumber(plain) ? parse(plain) : fail("This is no number. Write it as 1200.5, without spaces or commas.");
+  return isNumber(plain) ? parse(plain) : fail("This isn't a number. Write it as 1200.5, without spaces or commas.");
 }
 
 const withSeconds = (local) => (/T\d\d:\d\d$/.test(local) ? `${local}:00` : local);

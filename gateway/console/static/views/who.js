@@ -41,7 +41,7 @@ class Who {
         found += touching.length;
         next = page.next;
       } while (next !== null && !found);
-      const none = this.list.children.length ? "That is all that its history tells." : "Its history tells of no change there.";
+      const none = this.list.children.length ? "That is all that its history shows." : "Its history shows no change there.";
       fill(this.more, next === null
         ? h("p", { class: "muted" }, none)
         : button(found > FINDS ? "Show older" : "Look further back", () => this.#look(next)));
