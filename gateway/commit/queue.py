@@ -614,8 +614,7 @@ class Queue:
                 lane.most = most or (doubled if doubled < self._limits.batch_requests_max else None)
                 self._put_back(catalog, lane, left, pause_s)
             except BaseException:
-                self._refuse(lane, left)
-                self._check_now(catalog)
+                self._break_off(catalog, lane, left)
                 raise
 
     def _put_back(self, catalog: str, lane: Lane, left: Sequence[Pending], pause_s: float) -> None:
@@ -633,16 +632,19 @@ class Queue:
             self._check_now(catalog)
         self._drop_if_empty(catalog, lane)
 
-    def _refuse(self, lane: Lane, left: Sequence[Pending]) -> None:
+    def _break_off(self, catalog: str, lane: Lane, left: Sequence[Pending]) -> None:
         """Refuse the requests that couldn't go back to the lane, for example for lack of memory:
-        nobody would take them."""
+        nobody would take them. Then the lane goes on."""
+        refused = Refused(MemoryFull("this worker has no memory left; nothing was applied"))
         for pending in left:
             if pending.outcome is None and pending not in lane.waiting:
                 if pending.stage is Stage.WAITING:
                     pending.enter(Stage.LEFT)
-                pending.answer(
-                    Refused(MemoryFull("this worker has no memory left; nothing was applied"))
-                )
+                pending.answer(refused)
+        self._check_now(catalog)
+        if lane.since is not None and self._turns is not None:
+            lane.since = None
+            self._turns.end(catalog)
 
     def defects(self, catalog: str) -> int:
         """The number of the catalog's batches in a row that a defect has ended."""
@@ -696,6 +698,17 @@ class Queue:
         now = self._runtime.monotonic()
         self._recall(self._schedule, now)
         batches: dict[str, list[Pending]] = {}
+        try:
+            self._collect_into(batches, now)
+            return batches, self._recall(self._line, now)
+        except BaseException:  # no memory is left, for example
+            for catalog, batch in batches.items():
+                lane = self._lanes[catalog]
+                lane.enter(LaneStage.OPEN)
+                self._break_off(catalog, lane, batch)
+            raise
+
+    def _collect_into(self, batches: dict[str, list[Pending]], now: float) -> None:
         requests = size_bytes = 0
         while self._schedule.now and len(batches) < _CATALOGS_MAX:
             if requests >= _REQUESTS_MAX or size_bytes >= _BYTES_MAX:
@@ -709,7 +722,6 @@ class Queue:
                 batches[catalog] = batch
                 requests += len(batch)
                 size_bytes += sum(pending.request.size_bytes for pending in batch)
-        return batches, self._recall(self._schedule, now)
 
     def _next_apart(self) -> tuple[Apart, float | None]:
         now = self._runtime.monotonic()
@@ -742,8 +754,9 @@ class Queue:
         elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
             self._check_later(catalog, lane.not_before)
         else:
+            batch = self._batch(lane)
             lane.enter(LaneStage.BUSY)
-            return self._batch(lane)
+            return batch
         return None
 
     def _is_large(self, catalog: str, lane: Lane, now: float) -> bool:

@@ -182,7 +182,8 @@ class Breaking(SetClock):
         self._require("clock")
         return super().monotonic()
 
-    def take(self, _catalog: str) -> bool:
+    def take(self, catalog: str) -> bool:
+        self._require(catalog)
         return True
 
     def give_up(self, _catalog: str) -> None: ...
@@ -225,3 +226,20 @@ def test_a_batch_that_cant_be_ended_for_lack_of_memory_holds_nobody_up(
     for pending in told:
         assert isinstance(pending.outcome, Refused)
         assert pending.outcome.error.code == "overloaded"
+
+
+def test_batches_that_cant_be_taken_for_lack_of_memory_hold_nobody_up() -> None:
+    clock = Breaking()
+    lanes = Queue(clock, BOUNDS, clock)
+    first, second = (Pending(ask(put(1), catalog=c), clock.event()) for c in "cd")
+    lanes.put(first)
+    lanes.put(second)
+    clock.no_memory_for = "d"
+    with pytest.raises(MemoryError):
+        lanes.take()
+    assert isinstance(first.outcome, Refused)
+    assert lanes.leave(second)
+    for catalog in "cd":
+        pending = Pending(ask(put(1), catalog=catalog), clock.event())
+        lanes.put(pending)
+        assert lanes.take() == {catalog: [pending]}
