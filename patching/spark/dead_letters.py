@@ -21,6 +21,10 @@ from patching.spark.options import OptionRefused, Options
 from patching.spark.outcomes import UNFINISHED, OutcomeCounts
 
 
+class LettersUnseen(Exception):
+    """The driver can't say which dead letters count, so nobody would read them."""
+
+
 class DeadLetters:
     """The file of one attempt of a task, created with its first letter. It is ``….unfinished``
     until the driver knows that the attempt counts (``settle_letters``). The file of an attempt that
@@ -52,7 +56,7 @@ def settle_letters(
     folder: str | None, origin: str, counts: OutcomeCounts, *, replaces: bool
 ) -> None:
     """Give the files of the attempts that count, which ``counts`` names, their final names. Called
-    once, on the driver.
+    once, on the driver. Raises LettersUnseen.
 
     ``replaces``: all rows were decided again, so delete the files of earlier starts of the job. If
     the job was finished before, in any catalog, these files are all that there is.
@@ -64,8 +68,11 @@ def settle_letters(
         begun = Path(f"{path}{UNFINISHED}")
         try:
             paths.append(str(begun.rename(path)))
-        except OSError:
-            paths.append(f"{begun} on its executor, as the driver doesn't see that folder")
+        except OSError as error:
+            raise LettersUnseen(
+                f"dead letters are in {begun}, where an executor wrote them, and the driver doesn't"
+                f" get at that ({error}): deadLetterPath must be a folder that they share"
+            ) from error
     counts.dead_letters = paths
     if replaces:
         for each in Path(folder).glob(f"{origin}-*.jsonl"):

@@ -14,7 +14,7 @@ from patching.client import BulkAnswer, BulkLine, NotFound, PreconditionFailed, 
 from patching.client.bulk_writer import BulkWriter
 from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.json_values import encode
-from patching.spark.options import Options, lacks_role, naming_the_option
+from patching.spark.options import Options, may_not_write, naming_the_option
 
 CREATED: Final = "created"
 PATCHED: Final = "patched"
@@ -125,7 +125,7 @@ def _outcome(answer: BulkAnswer) -> str:
     error = answer.error
     if error is None:
         return _effect(answer)
-    if not answer.decided or lacks_role(error):
+    if not answer.decided or may_not_write(error):
         error = naming_the_option(error)
         raise NotSent(f"key {answer.line.subject.key!r}, sent {answer.sends} times: {error}")
     return LOST if _was_overtaken(error) else REFUSED

@@ -83,14 +83,15 @@ def wanted_rows(
     key; and the type that the values were given as.
 
     ``document`` None: the column ``document`` if there is one, else all columns but the key, as one
-    object. Raises ValueError for columns that don't fit.
+    object. As in Spark, names of columns have no case. Raises ValueError for columns that don't
+    fit.
     """
     names = desired.columns
-    for name in (key, *([document] if document else [])):
-        if name not in names:
-            raise ValueError(f"the desired state has no column {name!r}; it has {', '.join(names)}")
-    if document is None and "document" in names:
-        document = "document"
+    key = _column(names, key)
+    if document is not None:
+        document = _column(names, document)
+    elif _spelled(names, "document"):
+        document = _column(names, "document")
     if document is None and len(names) == 1:  # each document would become {}
         raise ValueError(f"the desired state has only the column {key!r}, so it has no documents")
     kind = desired.schema[key].dataType
@@ -115,6 +116,19 @@ def wanted_rows(
         .groupBy("key")
         .agg(F.count(F.lit(1)).alias("copies"), F.first("value").alias("value"))
     ), kind
+
+
+def _spelled(names: Sequence[str], name: str) -> list[str]:
+    """The columns that ``name`` may mean: itself, or all that differ by case."""
+    return [name] if name in names else [each for each in names if each.lower() == name.lower()]
+
+
+def _column(names: Sequence[str], name: str) -> str:
+    found = _spelled(names, name)
+    if len(found) != 1:
+        what = "several columns" if found else "no column"
+        raise ValueError(f"the desired state has {what} {name!r}; it has {', '.join(names)}")
+    return found[0]
 
 
 def has_text(kind: types.DataType) -> bool:

@@ -396,7 +396,7 @@ def naming_the_option(error: RequestError) -> RequestError:
     return error
 
 
-def lacks_role(error: RequestError) -> bool:
+def may_not_write(error: RequestError) -> bool:
     """Whether its principal may not write the catalog, whatever the row is. An acl is a document's
-    own."""
-    return isinstance(error, NotAuthorized) and "role" in error.problem
+    own, and to name an author, a row needs the role admin."""
+    return isinstance(error, NotAuthorized) and error.problem.get("role") == "write"

@@ -76,7 +76,8 @@ class MetadataWriter(DataSourceArrowWriter):
             raise error.with_traceback(None) from None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Raises PartitionsOverlap and VersionRefused: then the version isn't finished."""
+        """Raises PartitionsOverlap, LettersUnseen and VersionRefused: then the version isn't
+        finished."""
         counts = total(messages)
         if not self._version.open:
             require_apart(samples(messages))
@@ -161,7 +162,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """Raises PartitionsOverlap: then Spark runs the micro-batch again."""
+        """Raises PartitionsOverlap and LettersUnseen: then Spark runs the micro-batch again."""
         counts = total(messages)
         require_apart(samples(messages))
         for origin in {each.origin for each in messages if isinstance(each, TaskWritten)}:

@@ -16,7 +16,7 @@ from patching.spark.columns import Columns, RowRefused
 from patching.spark.dead_letters import DeadLetters
 from patching.spark.idempotency import RowKeys, row_keys
 from patching.spark.json_values import encode, python_value
-from patching.spark.options import Options, lacks_role, naming_the_option
+from patching.spark.options import Options, may_not_write, naming_the_option
 from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.version_steps import FenceKeeper, Version, VersionRefused
 
@@ -309,7 +309,7 @@ class _Writing:
             failure = _ANOTHER
         elif error.code == _VERSION_OVER:
             failure = "it came too late"
-        elif lacks_role(error) and not self._names_a_foreign_catalog(row):
+        elif may_not_write(error) and not self._names_a_foreign_catalog(row):
             failure = "the principal may not write it"
         if failure is None:
             self._refuse(row, f"refused: {error}", getattr(error, "problem", {}))

@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
+
+from pyspark.sql.types import StringType, StructField, StructType
+
 from patching.client import NotFound
-from patching.spark.dead_letters import DeadLetters, settle_letters
-from patching.spark.outcomes import OutcomeCounts
+from patching.spark.dead_letters import DeadLetters, LettersUnseen, settle_letters
+from patching.spark.options import WRITE, Options
+from patching.spark.outcomes import OutcomeCounts, TaskWritten
+from patching.spark.sink import MetadataWriter
 from tests.spark.attempts import Asleep
 from tests.spark.passing import Passing
 from tests.spark.written import Written
@@ -164,6 +170,18 @@ def test_dead_letters_are_there_once_however_often_the_version_was_started(
     assert (row["key"], row["problem"].partition(":")[0]) == ("none", "document_not_found")
     append(letters_again, written)
     assert log(written, "none") == [1], "the rows can be read back, and written again"
+
+
+def test_a_job_whose_dead_letters_the_driver_does_not_see_is_not_done(tmp_path: Path) -> None:
+    """Where the folder is each executor's own: nobody would ever read them there."""
+    elsewhere = str(tmp_path / "executor" / "job-0-0-0.jsonl")
+    told = {"url": "http://127.0.0.1:1", "catalog": "c", "txnAppId": "nightly", "txnVersion": "7"}
+    told |= {"onError": "deadletter", "deadLetterPath": str(tmp_path)}
+    schema = StructType([StructField(each, StringType()) for each in ("key", "document")])
+    writer = MetadataWriter(schema, Options.parse(told, WRITE), overwrite=False)
+    written = TaskWritten(0, OutcomeCounts(skipped=1, dead_letters=[elsewhere]), {"c": False})
+    with pytest.raises(LettersUnseen, match="deadLetterPath must be a folder that they share"):
+        writer.commit([written])
 
 
 def test_letters_of_an_earlier_start_go_where_all_rows_were_decided_again(tmp_path: Path) -> None:

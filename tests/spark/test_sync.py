@@ -190,6 +190,8 @@ def test_a_struct_is_a_document_and_so_are_all_columns_but_the_key(there: Catalo
     sync(rows, there.name, url=there.url)
     structs = there.spark.sql("select 'b' as id, named_struct('x', 'y', 'none', null) as doc")
     sync(structs, there.name, url=there.url, key="id", document="doc")
+    upper = structs.toDF("KEY", "DOCUMENT").withColumn("other", structs.id)
+    assert sync(upper, there.name, url=there.url).unchanged == 1, "names have no case"
 
     assert there.documents() == {"a": {"n": 1, "list": [1.5]}, "b": {"x": "y", "none": None}}
 
@@ -497,7 +499,10 @@ def test_columns_that_cannot_be_are_named(there: Catalog) -> None:
         sync(frame, there.name, url=there.url)
     with pytest.raises(ValueError, match="no column 'id'; it has key, document"):
         sync(frame, there.name, url=there.url, key="id")
-    with pytest.raises(ValueError, match="only the column 'key', so it has no documents"):
+    twice = frame.toDF("Document", "DOCUMENT")
+    with pytest.raises(ValueError, match="several columns 'document'; it has Document, DOCUMENT"):
+        sync(twice, there.name, url=there.url, key="Document")
+    with pytest.raises(ValueError, match="only the column 'key', so it has no documents:"):
         sync(frame.select("key"), there.name, url=there.url)
 
 
