@@ -700,7 +700,7 @@ class Queue:
         batches: dict[str, list[Pending]] = {}
         try:
             self._collect_into(batches, now)
-            return batches, self._recall(self._line, now)
+            return batches, self._recall(self._schedule, now)
         except BaseException:  # no memory is left, for example
             for catalog, batch in batches.items():
                 lane = self._lanes[catalog]

@@ -281,10 +281,12 @@ def test_an_index_that_somebody_dropped_is_made_anew(
     def read() -> object:
         if what == "documents":
             return store.purge_tombstones("c", 1, 1, 1)
-        return list(store.changes_of("c", "none", 1))
+        return list(store.changes_of("c", "secret key", 1))
 
-    with pytest.raises(StoreUnreachable, match="hint"):
+    with pytest.raises(StoreUnreachable, match="hint") as refused:
         read()
+    assert "secret" not in str(refused.value)
+    assert "secret" not in caplog.text
     assert "See `gateway verify --all`" in caplog.text
     assert not read()
 

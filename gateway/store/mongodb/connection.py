@@ -101,6 +101,8 @@ _INDEXES_MADE: Final = (
     "MongoDB makes an index that was missing, which takes as long as the collection is large"
 )
 _FORBIDDEN: Final = re.compile(r"not authorized on (\S+) to execute command \{ (\w+): \"?([\w.]*)")
+# What the server quotes of a query that it can't plan: names, keys and idempotency keys.
+_QUOTED_QUERY: Final = re.compile(r"Tree: .* planner returned error :: caused by :: ", re.DOTALL)
 # A client isn't replaced before this age: a MongoDB that never supports sessions must not get a new
 # one for every call.
 _REPLACED_AFTER_S: Final = 1.0
@@ -528,7 +530,7 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
             f" readWrite in database {database}"
         )
     if not isinstance(error, ServerSelectionTimeoutError):
-        return str(error).partition(", full error: ")[0]
+        return _QUOTED_QUERY.sub(": ", str(error).partition(", full error: ")[0])
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
         members = ", ".join(sorted(map(_address_text, servers)))
         return f"there is no primary among {members}: is a majority of the members up?"
