@@ -480,7 +480,7 @@ class _Deletes:
         if not deletes or self.may_be_all:
             return
         if deletes == sum(counts.values()):
-            detail = f"it is empty, so all {deletes} documents would be deleted (see allow_empty)"
+            detail = f"it is empty, so all documents ({deletes}) would be deleted (see allow_empty)"
             raise DesiredInvalid([(None, detail)], 1)
         new = counts.get(plan.CREATE, 0) + counts.get(plan.APPLY_FIRST, 0)
         there = sum(counts.values()) - new

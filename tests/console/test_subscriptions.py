@@ -78,7 +78,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         screenshot(browser, "subscription-new-light")
         browser.tab_to("Create the subscription")
         browser.keys(Keys.ENTER)
-        browser.wait_text(".note.good", "The secret of search", "shown this once")
+        browser.wait_text(".note.good", "The secret of search", "shown only once")
         browser.wait(lambda: browser.focused() == "The secret of search")
         secret = browser.text(".secret")
         assert violations(browser) == []

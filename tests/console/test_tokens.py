@@ -37,7 +37,7 @@ def test_an_admin_makes_a_token_and_revokes_it(
     assert violations(browser) == []
     screenshot(browser, "token-new")
     browser.press("Create the token")
-    browser.wait_text(".note.good", "The token of loader", "shown this once")
+    browser.wait_text(".note.good", "The token of loader", "shown only once")
     browser.wait(lambda: browser.focused() == "The token of loader")
     secret = browser.text(".secret")
     assert secret.startswith("gwt_")

@@ -164,7 +164,7 @@ def test_an_offset_compacted_away_ends_the_query_and_says_what_to_do(
     assert type(error.value).__name__ == "StreamingQueryException"
     told = str(error.value)
     assert f"catalog '{written.catalog}'" in told
-    assert "offset 3" in told
+    assert "the feed after revision 3" in told
     assert "the oldest retained revision is 7" in told
     assert "new checkpointLocation" in told
     assert "startingRevision=earliest" in told
