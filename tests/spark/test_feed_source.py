@@ -180,7 +180,7 @@ def test_where_a_stream_begins(written: Written) -> None:
     assert reader(written, startingRevision="earliest").initialOffset()["revision"] == 2
     assert reader(written, startingRevision=3).initialOffset()["revision"] == 2
     assert reader(written, startingRevision=7).initialOffset()["revision"] == 6
-    with pytest.raises(Compacted, match=r"offset 1.*oldest retained revision is 2"):
+    with pytest.raises(Compacted, match=r"after revision 1.*oldest retained revision is 2"):
         reader(written, startingRevision=2).initialOffset()
     with pytest.raises(ReadFailed, match=r"startingRevision.*is at 6"):
         reader(written, startingRevision=8).initialOffset()
@@ -375,7 +375,7 @@ def test_what_is_compacted_under_a_task_is_told(written: Written) -> None:
     feed = reader(written)
     (piece,) = feed.partitions({"revision": 1}, {"revision": 4})
     written.compact(3)
-    with pytest.raises(Compacted, match=r"offset 1.*oldest retained revision is 3"):
+    with pytest.raises(Compacted, match=r"after revision 1.*oldest retained revision is 3"):
         list(rows_of(feed, piece))
 
 
