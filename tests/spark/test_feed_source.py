@@ -182,7 +182,7 @@ def test_where_a_stream_begins(written: Written) -> None:
     assert reader(written, startingRevision=7).initialOffset()["revision"] == 6
     with pytest.raises(Compacted, match=r"after revision 1.*oldest retained revision is 2"):
         reader(written, startingRevision=2).initialOffset()
-    with pytest.raises(ReadFailed, match=r"startingRevision.*is at 6"):
+    with pytest.raises(ReadFailed, match=r"startingRevision.*is at revision 6"):
         reader(written, startingRevision=8).initialOffset()
 
 
