@@ -78,8 +78,7 @@ def test_revisions_that_are_not_there_are_told(catalog: Catalog) -> None:
     problem(page(catalog, "?revision=1&at=2001-01-01T00:00:00Z"), 400, "invalid_parameter")
     problem(page(catalog, "?limit=0"), 400, "invalid_parameter")
     problem(page(catalog, "?limit=1001"), 400, "invalid_parameter")
-    for beside in ("prefix=k", "after=k", "limit=1"):
-        problem(page(catalog, f"?key=k&key=l&{beside}"), 400, "invalid_parameter")
+    problem(page(catalog, "?key=k&prefix=k"), 400, "invalid_parameter")
     problem(page(catalog, "?key="), 400, "invalid_name")
     problem(page(catalog, "?keys=k"), 400, "invalid_parameter")
     problem(

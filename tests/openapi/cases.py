@@ -318,6 +318,8 @@ def _remove_contradictions(case: Case[Any]) -> None:
         case.query.pop("prune", None)
     if case.query.get("dry_run") not in (True, "true"):
         case.query.pop("examine", None)
+    if "before" not in case.query:
+        case.query.pop("after_key", None)
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)

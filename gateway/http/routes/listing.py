@@ -41,7 +41,7 @@ from gateway.read.visibility import Viewer
 _log = logging.getLogger(__name__)
 
 _KEYS_MAX = 1_000
-_LIMIT, _LIMIT_MAX = 100, 1_000
+_LIMIT_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
 # Of documents whose keys contain a text: how many are read at once, and the bytes of a page.
 _AT_ONCE = 50
@@ -64,7 +64,7 @@ _DOCUMENTS_PARAMETERS: Final = query.takes(
     **query.READ_AS_OF,
     prefix=query.TEXT,
     after=query.TEXT,
-    limit=query.number(1, 10_000, load_default=None),
+    limit=query.number(1, 10_000, load_default=100),
     key=fields.List(fields.String(), load_default=None),
     select=query.Parameter(_selected, load_default=None),
     manager=query.Parameter(query.manager_name, load_default=None),
@@ -91,7 +91,6 @@ class ListingRoutes(Routes):
         names = _names(params, by_key=keys is not None)
         if keys is not None:
             return self._several(context, catalog, keys, params, revision)
-        params["limit"] = params["limit"] or _LIMIT
         viewer = self._gateway.acls.viewer(context.by, catalog)
         page: ListingPage[msgspec.Raw] | KeyDigestPage
         documents: Sequence[msgspec.Raw | dict[str, Any]]
@@ -164,7 +163,7 @@ class ListingRoutes(Routes):
         params: dict[str, Any],
         revision: int | None,
     ) -> Answer:
-        for name in ("prefix", "after", "limit"):
+        for name in ("prefix", "after"):  # not a limit: generated clients send its default
             if params[name]:
                 query.refuse_parameter("key", f"it can't be given together with '{name}'")
         for key in keys:
