@@ -277,6 +277,22 @@ def test_a_request_for_which_there_is_no_memory_may_be_sent_again_if_nothing_was
         assert (status, problem["code"], problem["applied"]) == (504, "outcome_unknown", "unknown")
 
 
+def test_a_reload_replaces_the_workers_and_ends_none_before_another_serves(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    with serving(
+        tmp_path, NO_DATABASE, "--workers=1", application="create_second_time_never"
+    ) as server:
+        first = server.get("/")[1]["pid"]
+        server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "exited with code" in server.errors())  # the new one, which can't begin
+        assert server.get("/")[1]["pid"] == first
+        server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: not psutil.pid_exists(first))
+        assert server.get("/")[1]["pid"] != first
+        assert "was sent SIGKILL" not in server.errors()
+
+
 @pytest.mark.skipif(not hasattr(psutil, "RLIMIT_NOFILE"), reason="psutil can't limit others here")
 def test_a_worker_that_cannot_be_started_now_is_started_later(
     tmp_path: Path, eventually: Eventually

@@ -54,9 +54,11 @@ class CertificateFiles:
         self._is_said = False
 
     def context(self) -> ssl.SSLContext:
-        """A context of the present files. Raises OSError and ValueError."""
+        """A context of the present files. Raises CertificateUnusable, OSError and ValueError."""
         # Stamped first, so that a file that is renewed meanwhile is noticed the next time.
         stamp = self._read_stamp()
+        certificate, key, *rest = self._files()
+        require_usable(certificate, key, rest[0] if rest else None)
         made = self._make(self._config)
         self._stamp = self._last_stamp = stamp
         return made
@@ -69,14 +71,13 @@ class CertificateFiles:
             return None
         if stamp == self._stamp or self._is_said:
             return None
-        certificate, key, *rest = self._files()
         try:
-            require_usable(certificate, key, rest[0] if rest else None)
             made = self.context()
         except (CertificateUnusable, OSError, ValueError) as error:
             self._is_said = True
             _log.error("%s; the previous certificate stays in use", error)
             return None
+        certificate = self._files()[0]
         _log.warning("the TLS files have changed: new connections use %s", certificate)
         return made
 

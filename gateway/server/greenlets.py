@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from mmap import mmap
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -26,7 +28,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.limits import MIB
 from gateway.server.broken_requests import RefusingWorker, problem_bytes
-from gateway.server.certificates import CertificateFiles
+from gateway.server.certificates import CertificateFiles, CertificateUnusable
 from gateway.server.connection_limits import (
     BoundedSending,
     await_delivery,
@@ -68,6 +70,9 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        # The master makes each worker before it forks, so it sees when this becomes 1.
+        self.serving = mmap(-1, 1)
+        self.is_replaced = False  # it was told to stop, in the master
         self._connections: dict[Any, None] = {}
         self._connections_max = self.worker_connections
         self.worker_connections += _SURPLUS
@@ -210,12 +215,17 @@ class GreenletWorker(RefusingWorker, GeventWorker):
     def _serve_until_stopped(self) -> None:
         """Replaces gunicorn's loop, which checks only each second whether to stop or all ended."""
         files = CertificateFiles(self.cfg, ssl_context) if self.cfg.is_ssl else None
-        tls = {} if files is None else {"ssl_context": files.context()}
+        try:
+            tls = {} if files is None else {"ssl_context": files.context()}
+        except CertificateUnusable as error:  # it was usable when the service was started
+            self.log.error("a worker can't begin: %s", error)
+            sys.exit(1)
         pools = [Pool(self.worker_connections) for _ in self.sockets]
         pairs = zip(self.sockets, pools, strict=True)
         servers = [self.server_class(listener, spawn=pool, **tls) for listener, pool in pairs]
         for server in servers:
             server.start()
+        self.serving[0] = 1
         while self.alive:
             self.notify()
             self._garbage.check()

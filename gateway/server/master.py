@@ -155,7 +155,7 @@ def _metrics_directory() -> Iterator[Path]:
 
 
 class _GracefulArbiter(Arbiter):
-    """gunicorn's master, without five of its habits: see the methods."""
+    """gunicorn's master, without seven of its habits: see the methods."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__(server)
@@ -198,6 +198,31 @@ class _GracefulArbiter(Arbiter):
                 if not self._server.has_begun():
                     raise
                 self._start_not_before = time.monotonic() + _START_AGAIN_S
+
+    def reload(self) -> None:
+        """Start new workers; `manage_workers` stops the old ones.
+
+        gunicorn reads its settings again, which never change here, and then waits for the end of
+        the old workers, deaf to signals.
+        """
+        for _ in range(self.num_workers):
+            self.spawn_worker()
+
+    def manage_workers(self) -> None:
+        """Stop the oldest surplus workers once others serve in their place.
+
+        gunicorn stops them as soon as the new ones are forked, so if these can't begin, for example
+        because a renewed certificate is broken, nobody would serve.
+        """
+        if len(self.WORKERS) < self.num_workers:
+            self.spawn_workers()
+        workers: Collection[Any] = self.WORKERS.values()
+        oldest_first = sorted(workers, key=lambda each: each.age)
+        serving = [each for each in oldest_first if each.serving[0]]
+        for each in serving[: max(0, len(serving) - self.num_workers)]:
+            if not each.is_replaced:
+                each.is_replaced = True
+                self.kill_worker(each.pid, signal.SIGTERM)
 
     def handle_int(self) -> None:
         """Finish the requests, as after SIGTERM; gunicorn would cut them off."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import ssl
 import threading
 import time
@@ -424,6 +426,26 @@ def test_a_renewed_certificate_needs_no_restart(
         kept.request("GET", "/livez")
         assert kept.getresponse().status == 200, "connections that were open stay so"
         kept.close()
+
+
+def test_a_reload_beside_a_broken_certificate_leaves_the_workers_that_serve(
+    mongodb_uri: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    authority = Authority(tmp_path, "authority")
+    server = authority.sign("server")
+    files = {"tls_certificate": server.certificate, "tls_key": server.key}
+    with (
+        own_database(mongodb_uri) as database,
+        RunningGateway(mongodb_uri, database, workers=1, **files) as gateway,
+    ):
+        workers = gateway.worker_pids()
+        server.certificate.write_text("half of a certificate")
+        os.kill(gateway.master_pid, signal.SIGHUP)
+        eventually(lambda: "exited with code" in gateway.log())  # the new one
+        assert f"a worker can't begin: can't use {server.certificate} for TLS" in gateway.log()
+        assert gateway.worker_pids() == workers
+        served = Served(gateway, authority.certificate, mongodb_uri, database)
+        assert served.send("GET", "/livez")[0] == 200
 
 
 def test_a_certificate_that_is_renewed_while_a_worker_reads_it_comes_into_use(
