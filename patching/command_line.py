@@ -7,9 +7,8 @@ import os
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -88,11 +87,12 @@ def _unwound_by_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     caught = []
-    if threading.current_thread() is threading.main_thread():
-        there = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
-        caught = [each for each in there if signal.getsignal(each) is signal.SIG_DFL]
-    for each in caught:
-        signal.signal(each, unwind)
+    there = (signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+    with suppress(ValueError):  # not in the main thread, which alone may catch signals
+        for each in there:
+            if signal.getsignal(each) is signal.SIG_DFL:
+                signal.signal(each, unwind)
+                caught.append(each)
     try:
         yield
     finally:

@@ -210,20 +210,7 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
         yield warn("mongodb", said, "upgrade it, one major version after the other")
     else:
         yield ok("mongodb", said)
-    if diagnosis.open_to_all:
-        yield warn(
-            "mongodb users",
-            "it asks for no password: whoever reaches it may change everything",
-            "turn its access control on, and give the gateway a user with readWrite",
-        )
-    if diagnosis.forbidden:
-        shown = "; ".join(diagnosis.forbidden[:3])
-        more = "; …" if len(diagnosis.forbidden) > 3 else ""
-        yield fail(
-            "mongodb rights",
-            f"the user may not do {shown}{more}",
-            "give it the role readWrite in this database",
-        )
+    yield from _users(diagnosis)
     if diagnosis.refused is not None:
         yield fail(
             "write concern",
@@ -251,6 +238,23 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
         more = ", …" if len(diagnosis.broken_restores) > 3 else ""
         said = f"unfinished, so nobody can use these catalogs: {shown}{more}"
         yield fail("restores", said, "run gateway restore again, with any backup of each")
+
+
+def _users(diagnosis: Diagnosis) -> Iterator[CheckFinding]:
+    if diagnosis.open_to_all:
+        yield warn(
+            "mongodb users",
+            "it asks for no password: whoever reaches it may change everything",
+            "switch its access control on, and give the gateway a user with readWrite",
+        )
+    if diagnosis.forbidden:
+        shown = "; ".join(diagnosis.forbidden[:3])
+        more = "; …" if len(diagnosis.forbidden) > 3 else ""
+        yield fail(
+            "mongodb rights",
+            f"the user may not do {shown}{more}",
+            "give it the role readWrite in this database",
+        )
 
 
 def check_backups(backups: BackupAges, now: datetime) -> CheckFinding:
