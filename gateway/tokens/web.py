@@ -113,7 +113,7 @@ class WebTokens:
             key = self._keys.key(_key_id(token))
             claims = self._verified(token, key)
         except _REFUSALS as error:
-            reason = _REASONS.get(type(error), "the token can't be decoded or verified")
+            reason = _REASONS.get(type(error), "the token can't be understood")
             # Without the library's error as its cause: that may quote the token.
             raise Unauthenticated(reason, presented=True) from None
         trust = self._trust

@@ -125,7 +125,7 @@ def test_a_document_is_missing_whose_last_commits_still_stand_in_the_head() -> N
     (head,) = store.tails(["c"]).values()
     assert [each.revision for each in head.tail or ()] == [2]
     del store._documents["c", "k"]
-    assert repair(store, apply=True) == ["was rewritten, as in the log since 2, by commit 3"]
+    assert repair(store, apply=True) == ["was rewritten, as in the log since revision 2, by commit 3"]
     assert content_of(gateway_on(store)) == RIGHT
 
 
@@ -196,7 +196,7 @@ def test_a_race_that_was_lost_over_a_long_log_is_won_when_it_is_run_again() -> N
     spoil(store, content={"n": 0}, patches=99)
     store.rival = gateway_on(store)
     (done,) = repair(store, apply=True)
-    assert done.startswith("was written anew")
+    assert done.startswith("was rewritten")
     assert store.read_whole == 1
     assert content_of(gateway_on(store)) == {**RIGHT, "n": 1}
 
@@ -234,10 +234,10 @@ def test_beside_a_live_writer(mongodb_uri: str, database_name: str) -> None:
 
     try:
         code, output = run("c")
-        assert (code, "would be written anew" in output) == (1, True), output
+        assert (code, "would be rewritten" in output) == (1, True), output
         assert "acknowledged" not in content_of(live)
         code, output = run("c", "--apply")
-        assert (code, "was written anew" in output) == (0, True), output
+        assert (code, "was rewritten" in output) == (0, True), output
         assert output.endswith("nothing is left to repair\n")
     finally:
         stop.set()
@@ -268,7 +268,7 @@ def test_a_digest_that_isnt_that_of_the_content_is_written_anew(
             {"catalog": "c", "key": "a"}, {"$set": {"state.digest": "0" * 64}}
         )
         mended = CliRunner().invoke(main, ["repair", "c", "--apply", *where])
-        assert (mended.exit_code, "was written anew" in mended.output) == (0, True), mended.output
+        assert (mended.exit_code, "was rewritten" in mended.output) == (0, True), mended.output
         assert [each.digest for each in store.digests_of("c", ["a"])] == [right.digest]
     assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
 

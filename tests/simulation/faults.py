@@ -158,6 +158,9 @@ class FaultyStore:
             self._read([_bound(self._inner.commits, {c: span}) for c, span in spans.items()])
         )
 
+    def count_commits(self, catalog: str, after: int, through: int) -> int:
+        return self._read([lambda: self._inner.count_commits(catalog, after, through)])[0]
+
     def commit_id(self, catalog: str, revision: int) -> str | None:
         return self._read([lambda: self._inner.commit_id(catalog, revision)])[0]
 

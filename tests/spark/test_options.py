@@ -29,7 +29,7 @@ def test_some_have_the_names_of_delta() -> None:
         assert known in (at, "2026-11-21T11:00:00+01:00"), "as the gateway takes it"
     options = Options.parse(given | {"startingVersion": "3", "endingVersion": "9"}, READ)
     assert (options.starting_revision, options.ending_revision) == ("3", 9)
-    with pytest.raises(OptionRefused, match="'versionAsOf': it means revision, which is there"):
+    with pytest.raises(OptionRefused, match="'versionAsOf': it means the same as revision, which is also given"):
         Options.parse(given | {"versionAsOf": "7", "revision": "7"}, READ)
 
 

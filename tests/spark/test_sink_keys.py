@@ -71,7 +71,7 @@ def test_the_samples_of_a_thousand_partitions_fit_on_a_driver() -> None:
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 3 * sum(map(len, samples.values()))
-    with pytest.raises(PartitionsOverlap, match="partitions 7 and 999 both have"):
+    with pytest.raises(PartitionsOverlap, match="partitions 7 and 999 have rows of one document"):
         require_apart(samples | {999: samples[7][:8]})
 
 

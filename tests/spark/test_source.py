@@ -250,7 +250,7 @@ def test_by_key_and_by_prefix(spark: Any, written: Written) -> None:
     assert found == {key: key for key in some if key != "missing"}
     with pytest.raises(OptionRefused, match=r"option 'prefix': it can't be combined with key"):
         written.load_options(prefix="a/", key="a")
-    with pytest.raises(OptionRefused, match=r"option 'keys': there is a prefix already"):
+    with pytest.raises(OptionRefused, match=r"option 'keys': it can't be combined with prefix"):
         written.load_options(prefix="a/", keys='["a"]')
 
 
