@@ -383,7 +383,8 @@ def test_a_text_in_a_struct_that_is_no_utf8_is_named(there: Catalog) -> None:
     )
     with pytest.raises(DesiredInvalid) as raised:
         sync(frame, **there.named)
-    assert raised.value.problems[0][1].startswith("its document: it has a value that can't be written as JSON")
+    unwritable = "its document: it has a value that can't be written as JSON"
+    assert raised.value.problems[0][1].startswith(unwritable)
     assert sorted(str(key) for key, _ in raised.value.problems) == ["b", "c"]
     assert sync(frame.where("key = 'a'"), **there.named).created == 1
     assert there.documents() == {"a": {"x": ["\ufffd"], "y": {"plain": True}}}
@@ -424,7 +425,7 @@ def test_numbers_are_kept_or_refused(there: Catalog) -> None:
         "SELECT 'a' AS key,"
         " named_struct('n', CAST('1.000000000000000001' AS DECIMAL(38, 18))) AS document"
     )
-    with pytest.raises(DesiredInvalid, match=r"document\.n is 1\.000000000000000001, which would be rounded"):
+    with pytest.raises(DesiredInvalid, match=r"document\.n is 1\.000000000000000001, which would"):
         sync(digits, there.name, url=there.url)
     text = there.spark.sql("""SELECT 'a' AS key, '{"n": 1.000000000000000001}' AS document""")
     with pytest.raises(DesiredInvalid, match=r"its document has the number 1\.00000"):

