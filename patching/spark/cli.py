@@ -126,7 +126,7 @@ def sync_command(
     SOURCE is a path of JSON lines ({"key": …, "document": …}), Parquet or CSV, or a table.
     """
     if plan_path is not None and state is not None:
-        raise click.UsageError("--state can't be combined with --plan")
+        raise click.UsageError("--state can't be given together with --plan")
     with _session(**flags) as (spark, common):
         from patching.spark.desired import read_desired
         from patching.spark.sync import sync, write_plan
@@ -174,7 +174,9 @@ def export_command(
 ) -> int:
     """Write CATALOG, or its --history, into files below PATH."""
     if history and (revision is not None or at is not None or format_ != "jsonl"):
-        raise click.UsageError("--revision, --at and --format can't be combined with --history")
+        raise click.UsageError(
+            "--revision, --at and --format can't be given together with --history"
+        )
     if not history and after is not None:
         raise click.UsageError("--after needs --history")
     with _session(**flags) as (spark, common):
@@ -253,7 +255,7 @@ def _session(
     among them. Says what is missing before it starts anything."""
     options = _options(pairs)
     if remote and (master or driver_memory):
-        raise click.UsageError("--master and --driver-memory can't be combined with --remote")
+        raise click.UsageError("--master and --driver-memory can't be given together with --remote")
     try:
         import pyspark
 

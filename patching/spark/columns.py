@@ -113,8 +113,10 @@ class Columns:
         for name in self.names:
             if name not in (*COLUMNS, *_WRITTEN_AS, *READ_ONLY):
                 near = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(COLUMNS)}"
-                raise ColumnRefused(name, f"there is no such column; {hint}")
+                hint = (
+                    f"did you mean {near[0]!r}?" if near else f"known columns: {', '.join(COLUMNS)}"
+                )
+                raise ColumnRefused(name, f"unknown column; {hint}")
             if self.names.count(name) > 1:
                 raise ColumnRefused(name, "it appears twice")
             if _WRITTEN_AS.get(name) in kinds:
@@ -158,7 +160,7 @@ class Columns:
         only = self.only(row)
         if row.get(self._if_match) is not None:
             if only == "create":
-                raise RowRefused(self._if_match, "it can't be combined with the mode create")
+                raise RowRefused(self._if_match, "it can't be given together with mode create")
             members["if_match"] = row[self._if_match]
         elif guard := _MODES[only]:
             members[guard[0]] = guard[1]
@@ -254,7 +256,7 @@ class Columns:
             members |= self._apply_terms
         if row.get("attributes") is not None:
             if self._changes[name] != "document":
-                raise RowRefused("attributes", f"they can't be combined with {_a(name)}")
+                raise RowRefused("attributes", f"they can't be given together with {_a(name)}")
             members |= self._converted("attributes", row["attributes"], _attributes_member)
         return members
 

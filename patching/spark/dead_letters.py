@@ -70,8 +70,9 @@ def settle_letters(
             paths.append(str(begun.rename(path)))
         except OSError as error:
             raise LettersUnseen(
-                f"dead letters are in {begun}, where an executor wrote them, and the driver doesn't"
-                f" get at that ({error}): deadLetterPath must be a folder that they share"
+                f"dead letters are in {begun}, where an executor wrote them, but the driver can't"
+                f" find or rename that file ({error}): deadLetterPath must be a folder that both"
+                " share"
             ) from error
     counts.dead_letters = paths
     if replaces:

@@ -140,8 +140,8 @@ def before_revision(reads: CatalogReads, start: int | str, head: int) -> int:
     after = max(int(start) - 1, 0)
     if after > head:
         raise ReadFailed(
-            f"option 'startingRevision': it can be at most {head + 1}, as catalog"
-            f" {reads.catalog!r} is at revision {head}, not {start}"
+            f"option 'startingRevision': it can be at most {head + 1}, not {start}:"
+            f" catalog {reads.catalog!r} is at revision {head}"
         )
     return after
 
@@ -166,10 +166,10 @@ def _is_next(reads: CatalogReads, after: int, timestamp: str) -> bool:
 def require_fitting(options: Options) -> None:
     """Refuse options that contradict each other, or are for another ``type`` than is read."""
     if options.key is not None and options.prefix is not None:
-        raise OptionRefused("prefix", "it can't be combined with key")
+        raise OptionRefused("prefix", "it can't be given together with key")
     if options.keys is not None and (options.key or options.prefix) is not None:
         other = "key" if options.key else "prefix"
-        raise OptionRefused("keys", f"it can't be combined with {other}")
+        raise OptionRefused("keys", f"it can't be given together with {other}")
     documents = {
         "revision": options.revision,
         "timestamp": options.timestamp,

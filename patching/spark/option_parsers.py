@@ -81,7 +81,7 @@ def time(value: str) -> str:
 
 def message(value: str) -> str:
     if len(value) > _TEXT_MAX:
-        raise ValueError(f"it has {len(value)} characters; at most {_TEXT_MAX} are allowed")
+        raise ValueError(f"it has {len(value)} characters; the limit is {_TEXT_MAX}")
     return text(value)
 
 

@@ -220,8 +220,8 @@ class Options:
     )
     partition_bytes: int | None = _option(
         parsers.number(1),
-        "bytes of documents for each task of a read, which decide how many tasks there are; "
-        "estimated from a sample",
+        "splits a read into tasks of about this many bytes of documents each, estimated from a "
+        "sample",
         READ,
     )
     pin_seconds: int = _option(
@@ -326,21 +326,23 @@ class Options:
 
     def _require_consistent(self, use: str) -> None:
         if self.token is not None and self.token_file is not None:
-            raise OptionRefused("tokenFile", "it can't be combined with token")
+            raise OptionRefused("tokenFile", "it can't be given together with token")
         if (self.txn_app_id is None) != (self.txn_version is None):
             raise OptionRefused("txnVersion", "txnAppId and txnVersion need each other")
         if self.txn_app_id is not None and self.idempotency == "none":
-            raise OptionRefused("txnAppId", "it can't be combined with idempotency=none")
+            raise OptionRefused("txnAppId", "it can't be given together with idempotency=none")
         if (self.certificate_file is None) != (self.key_file is None):
             raise OptionRefused("keyFile", "certificateFile and keyFile need each other")
         if use != WRITE and self.catalog is None:
             raise OptionRefused("catalog", "it is required")
         if self.partitions is not None and self.partition_bytes is not None:
-            raise OptionRefused("partitionBytes", "it can't be combined with partitions")
+            raise OptionRefused("partitionBytes", "it can't be given together with partitions")
         if self.revision is not None and self.timestamp is not None:
-            raise OptionRefused("timestamp", "it can't be combined with revision")
+            raise OptionRefused("timestamp", "it can't be given together with revision")
         if self.starting_revision is not None and self.starting_timestamp is not None:
-            raise OptionRefused("startingTimestamp", "it can't be combined with startingRevision")
+            raise OptionRefused(
+                "startingTimestamp", "it can't be given together with startingRevision"
+            )
         if (self.on_error == "deadletter") != (self.dead_letter_path is not None):
             detail = "deadLetterPath and onError=deadletter need each other"
             raise OptionRefused("deadLetterPath", detail)
@@ -371,8 +373,8 @@ def _known(name: str) -> OptionRow:
         raise OptionRefused(name, _OF_SPARK[name.lower()])
     near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
     known = ", ".join(each.name for each in _BY_NAME.values())
-    hint = f"did you mean {_BY_NAME[near[0]].name!r}?" if near else f"known: {known}"
-    raise OptionRefused(name, f"there is no such option; {hint}")
+    hint = f"did you mean {_BY_NAME[near[0]].name!r}?" if near else f"known options: {known}"
+    raise OptionRefused(name, f"unknown option; {hint}")
 
 
 def _parsed(option: OptionRow, value: str) -> Any:

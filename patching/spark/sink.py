@@ -138,7 +138,8 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             raise OptionRefused("txnAppId", "not for a query, which names its micro-batches itself")
         if options.txn_principals is not None and options.idempotency in ("column", "none"):
             raise OptionRefused(
-                "txnPrincipals", f"it can't be combined with idempotency={options.idempotency}"
+                "txnPrincipals",
+                f"it can't be given together with idempotency={options.idempotency}",
             )
         self._run = uuid.uuid4().hex
         self._columns = Columns(schema, options, of_table=of_table)
@@ -200,7 +201,7 @@ def _warn_unless_apart(
     what: str, messages: list[WriterCommitMessage | None], counts: OutcomeCounts
 ) -> None:
     if not are_apart_for_certain(samples(messages), counts.replayed):
-        unsure = "by a sample of its rows, no equal ones were in two partitions and became one"
+        unsure = "judging by a sample of its rows, no equal rows in two partitions became one"
         print(f"metadata: {what}: {unsure}", file=sys.stderr, flush=True)
 
 

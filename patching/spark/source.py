@@ -66,7 +66,9 @@ def schema_of(options: Options) -> StructType:
     names = all_of_them.fieldNames()
     for name in options.columns:
         if name not in names:
-            raise OptionRefused("columns", f"unknown column {name!r}; known: {', '.join(names)}")
+            raise OptionRefused(
+                "columns", f"unknown column {name!r}; known columns: {', '.join(names)}"
+            )
         if options.columns.count(name) > 1:
             raise OptionRefused("columns", f"column {name!r} is named twice")
     return StructType([all_of_them[name] for name in options.columns])
@@ -98,10 +100,10 @@ class ReadColumns:
                 hint = "; `document` may have another type in the place of `value`"
                 hint = hint * (_VALUE in own.fieldNames())
                 raise ColumnRefused(
-                    column.name, f"{why}: .schema(…) has {own.simpleString()}{hint}"
+                    column.name, f"{why}; .schema(…) may have {own.simpleString()}{hint}"
                 )
             if read.name in self._texts.fieldNames():
-                raise ColumnRefused(column.name, "it is there twice, or beside `value`")
+                raise ColumnRefused(column.name, "it appears twice, or together with `value`")
             self._texts.add(read.name, own[read.name].dataType, column.nullable)
         self._places = [rows.index(name) for name in self._texts.fieldNames()]
 
@@ -124,7 +126,7 @@ def _typed(column: StructField) -> TypedDocuments:
 def _misfit(column: StructField, own: StructType) -> str | None:
     """Why ``column`` is none of ``own``."""
     if column.name not in own.fieldNames():
-        return "there is no such column to read"
+        return "unknown column"
     kind = own[column.name].dataType
     if kind == column.dataType:
         return None

@@ -110,7 +110,7 @@ def test_exports(there: Catalog, run: Any, tmp_path: Path) -> None:
         (
             ["replay", "x", "--remote", "sc://h", "--master", "local"],
             2,
-            "combined with --remote",
+            "given together with --remote",
         ),
         (["export", "c", "x", "--after", "1"], 2, "--after needs --history"),
         (["export", "no-such-catalog", "x"], 1, "there is no catalog 'no-such-catalog'"),

@@ -29,7 +29,9 @@ def test_some_have_the_names_of_delta() -> None:
         assert known in (at, "2026-11-21T11:00:00+01:00"), "as the gateway takes it"
     options = Options.parse(given | {"startingVersion": "3", "endingVersion": "9"}, READ)
     assert (options.starting_revision, options.ending_revision) == ("3", 9)
-    with pytest.raises(OptionRefused, match="'versionAsOf': it means the same as revision, which is also given"):
+    with pytest.raises(
+        OptionRefused, match="'versionAsOf': it means the same as revision, which is also given"
+    ):
         Options.parse(given | {"versionAsOf": "7", "revision": "7"}, READ)
 
 
@@ -50,8 +52,12 @@ def test_defaults_are_those_of_the_table() -> None:
         ({}, WRITE, "'url': it is required"),
         ({"url": "gateway:8080"}, WRITE, "'url': .*not an http or https URL"),
         (URL, READ, "'catalog': it is required"),
-        (URL | {"retryTimout": "1"}, WRITE, "no such option; did you mean 'retryTimeout'"),
-        (URL | {"table": "commits"}, READ, "no such option; known: url, catalog, .*, type, "),
+        (URL | {"retryTimout": "1"}, WRITE, "unknown option; did you mean 'retryTimeout'"),
+        (
+            URL | {"table": "commits"},
+            READ,
+            "unknown option; known options: url, catalog, .*, type, ",
+        ),
         (URL | {"path": "x"}, WRITE, "'path': .* use `catalog`"),
         (URL | {"prefix": "x"}, WRITE, "'prefix': it works only for read and readStream"),
         (URL | {"batchSize": "1"}, READ, "'batchSize': it works only for write"),
@@ -67,17 +73,17 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"onError": "ignore"}, WRITE, "one of fail, skip, deadletter"),
         (URL | {"onError": "deadletter"}, WRITE, "'deadLetterPath'"),
         (URL | {"deadLetterPath": "/x"}, WRITE, "'deadLetterPath'"),
-        (URL | {"token": "a", "tokenFile": "b"}, READ_STREAM, "can't be combined with token"),
+        (URL | {"token": "a", "tokenFile": "b"}, READ_STREAM, "can't be given together with token"),
         (URL | {"txnAppId": "x"}, WRITE, "'txnVersion': txnAppId and txnVersion need each other"),
         (
             URL | {"txnAppId": "x", "txnVersion": "1", "idempotency": "none"},
             WRITE,
-            "'txnAppId': it can't be combined with idempotency=none",
+            "'txnAppId': it can't be given together with idempotency=none",
         ),
         (
             URL | {"catalog": "c", "startingRevision": "1", "startingTimestamp": "2026-01-01T00Z"},
             READ,
-            "'startingTimestamp': it can't be combined with startingRevision",
+            "'startingTimestamp': it can't be given together with startingRevision",
         ),
         (
             URL | {"startingTimestamp": "2026-01-01"},
@@ -98,7 +104,7 @@ def test_defaults_are_those_of_the_table() -> None:
         (
             URL | {"catalog": "c", "partitions": "2", "partitionBytes": "9"},
             READ,
-            "'partitionBytes': it can't be combined with partitions",
+            "'partitionBytes': it can't be given together with partitions",
         ),
         (
             URL | {"include": "after"},

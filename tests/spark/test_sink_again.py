@@ -180,7 +180,7 @@ def test_a_job_whose_dead_letters_the_driver_does_not_see_is_not_done(tmp_path: 
     schema = StructType([StructField(each, StringType()) for each in ("key", "document")])
     writer = MetadataWriter(schema, Options.parse(told, WRITE), overwrite=False)
     written = TaskWritten(0, OutcomeCounts(skipped=1, dead_letters=[elsewhere]), {"c": False})
-    with pytest.raises(LettersUnseen, match="deadLetterPath must be a folder that they share"):
+    with pytest.raises(LettersUnseen, match="deadLetterPath must be a folder that both share"):
         writer.commit([written])
 
 

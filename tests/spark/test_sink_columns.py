@@ -36,7 +36,7 @@ def document(**kinds: t.DataType) -> dict[str, t.DataType]:
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ({"k": STRING, "document": STRING}, "column 'k': there is no such column"),
+        ({"k": STRING, "document": STRING}, "column 'k': unknown column"),
         ({"key": STRING}, "column 'patch': it is missing; one of these is required"),
         ({"document": STRING}, "column 'key': it is missing"),
         ({"key": t.DoubleType(), "document": STRING}, "column 'key': it must be a string"),
@@ -69,7 +69,10 @@ def document(**kinds: t.DataType) -> dict[str, t.DataType]:
         ),
         ({"key": STRING, "value": t.LongType()}, "column 'value': .* not bigint"),
         ({"key": STRING, "patch": STRING, "attributes": STRING}, "column 'attributes'"),
-        ({"key": STRING, "value": STRING, "time": STRING}, "column 'time': there is no such"),
+        (
+            {"key": STRING, "value": STRING, "time": STRING},
+            "column 'time': unknown column; known columns: key, ",
+        ),
     ],
 )
 def test_wrong_columns_are_named(kinds: dict[str, t.DataType], said: str) -> None:
@@ -151,7 +154,7 @@ def test_attributes_go_with_a_document_alone() -> None:
     kinds = {**READ, "delete": t.BooleanType()}
     row = {**DOCUMENT, "value": None, "delete": True, "attributes": "{}", "catalog": None}
     with pytest.raises(
-        RowRefused, match="column 'attributes': they can't be combined with a delete"
+        RowRefused, match="column 'attributes': they can't be given together with a delete"
     ):
         columns(kinds).ask(row)
     assert json.loads(columns(kinds).ask({**row, "attributes": None}).text)["op"] == "delete"

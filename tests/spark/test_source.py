@@ -248,9 +248,11 @@ def test_by_key_and_by_prefix(spark: Any, written: Written) -> None:
     some = ["a/b", "漢字", "missing", "a;b=c"]
     found = by_key(written.frame(spark, keys=json.dumps(some), partitions=3).collect())
     assert found == {key: key for key in some if key != "missing"}
-    with pytest.raises(OptionRefused, match=r"option 'prefix': it can't be combined with key"):
+    with pytest.raises(
+        OptionRefused, match=r"option 'prefix': it can't be given together with key"
+    ):
         written.load_options(prefix="a/", key="a")
-    with pytest.raises(OptionRefused, match=r"option 'keys': it can't be combined with prefix"):
+    with pytest.raises(OptionRefused, match="'keys': it can't be given together with prefix"):
         written.load_options(prefix="a/", keys='["a"]')
 
 

@@ -271,7 +271,7 @@ def test_options_that_a_query_has_no_use_for_are_refused() -> None:
         ),
         (
             {"txnPrincipals": "a", "idempotency": "none"},
-            "'txnPrincipals': it can't be combined with idempotency=none",
+            "'txnPrincipals': it can't be given together with idempotency=none",
         ),
     ):
         options = Options.parse({"url": "http://127.0.0.1:1", "catalog": "c", **more}, WRITE)

@@ -87,7 +87,9 @@ def test_the_columns_that_are_read_can_be_named(spark: Any, written: Written) ->
     assert [row.key for row in frame.collect()] == ["a"]
     history = written.frame(spark, type="commits", columns="revision,key").collect()
     assert history == [(1, "a")]
-    with pytest.raises(Exception, match="option 'columns': unknown column 'x'; known: key, value"):
+    with pytest.raises(
+        Exception, match="option 'columns': unknown column 'x'; known columns: key, value"
+    ):
         written.frame(spark, columns="key,x")
 
 
