@@ -99,7 +99,7 @@ def _entries(value: object) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, list):
         raise InvalidPatch(f"the rules must be an array, not {shown(as_json(value))}", pointer="")
     if len(value) > _RULES_MAX:
-        raise InvalidPatch(f"{len(value)} rules: at most {_RULES_MAX} are allowed", pointer="")
+        raise InvalidPatch(f"{len(value)} rules; the limit is {_RULES_MAX}", pointer="")
     for index, each in enumerate(value):
         yield f"/{index}", each
 
@@ -125,7 +125,7 @@ def parse_keyed(value: object, limits: Limits) -> Lists:
     if not isinstance(value, dict):
         raise refused(f"it must be an object of pointers, not {shown(as_json(value))}", None)
     if len(value) > _RULES_MAX:
-        raise refused(f"{len(value)} keyed arrays: at most {_RULES_MAX} are allowed", None)
+        raise refused(f"{len(value)} keyed arrays; the limit is {_RULES_MAX}", None)
     rules: list[Rule] = []
     for pointer, members in value.items():
         try:
@@ -140,7 +140,7 @@ def parse_keyed(value: object, limits: Limits) -> Lists:
 
 
 def _too_deep(tokens: Tokens, limits: Limits) -> str:
-    return f"the pointer has {len(tokens)} tokens; at most {limits.depth_max - 1} are allowed"
+    return f"the pointer has {len(tokens)} tokens; the limit is {limits.depth_max - 1}"
 
 
 def ordered(rules: list[Rule]) -> Lists:

@@ -66,7 +66,7 @@ class ArrayKeys(msgspec.Struct, frozen=True):
                 return path, f"the key '{join_pointer(path)[1:]}' is missing"
             text = _text(value)
             if text is None:
-                return path, f"{shown(value)} can't be a key: it is no scalar, or is too long"
+                return path, f"{shown(value)} can't be a key: it isn't a scalar, or is too long"
             if len(self.paths) > 1 and SEPARATOR in text:
                 return path, f"{shown(value)} can't be a key: it contains '{SEPARATOR}'"
         return (), "it has a key"

@@ -57,7 +57,9 @@ def acl_of(attributes: Mapping[str, Json]) -> Acl | None:
         raise AclMalformed(f"/{ACL}", "it must be an object with 'read', 'write' or both")
     for name in value:
         if name not in _RIGHTS:
-            raise AclMalformed(join_pointer((ACL, name)), "an acl can have only 'read' and 'write'")
+            raise AclMalformed(
+                join_pointer((ACL, name)), "unknown member; known members: read, write"
+            )
     read, write = (_patterns(value, right) for right in _RIGHTS)
     return Acl(read, write)
 

@@ -201,7 +201,7 @@ class AgentTools:
         prefix: Annotated[str, Field(description="only keys that begin with this")] = "",
         contains: Annotated[
             str,
-            Field(description="only keys that contain this, in any case of letters and folder"),
+            Field(description="only keys that contain this, in upper or lower case, in any folder"),
         ] = "",
         after: Annotated[str, Field(description="the `next` of the previous page")] = "",
         limit: Annotated[int, Field(description=f"from 1 to {_KEYS_MAX}")] = 100,

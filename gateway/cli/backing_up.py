@@ -45,7 +45,7 @@ def run_backup_of_all(settings: Settings, folder: Path) -> int:
     try:
         folder.mkdir()
     except OSError as error:
-        raise click.UsageError(f"can't make {str(folder)!r}: {error.strerror}") from error
+        raise click.UsageError(f"can't create {str(folder)!r}: {error.strerror}") from error
     with opened(settings) as (verification, _, parts):
         backup, saved, left = Backup(*parts), 0, 0
         for name in verification.catalogs():
@@ -53,7 +53,7 @@ def run_backup_of_all(settings: Settings, folder: Path) -> int:
                 _save(backup, name, folder / _file_name(name))
                 saved += 1
             except (BackupRefused, CatalogNotFound, CatalogRestored, ForeignRecord) as error:
-                click.echo(f"catalog {name!r} isn't saved: {error}", err=True)
+                click.echo(f"catalog {name!r} was not saved: {error}", err=True)
                 left += 1
     click.echo(f"saved: {saved}, not saved: {left}")
     return 1 if left else 0

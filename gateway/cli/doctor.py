@@ -451,7 +451,7 @@ def _rights(catalog: Catalog, transport: Transport) -> CheckFinding:
     except RequestError as error:
         return fail("access", explained(error), "see the gateway's log")
     if not roles:
-        help = "ask for a token with a grant on it, as of `gateway token create --grant read:…`"
+        help = "ask for a token with a grant on it, as from `gateway token create --grant read:…`"
         return fail("access", f"no rights on {catalog.name!r}", help)
     return ok("access", f"{', '.join(roles)} on {catalog.name!r}")
 

@@ -174,7 +174,7 @@ def _of_export(file: IO[bytes], name: str) -> Iterator[tuple[str, ImportEntry]]:
 def _refuse_repeated(text: bytes, decoded: Any) -> None:
     way = repeated_member(text, msgspec.json.encode(decoded))
     if way is not None:
-        raise msgspec.DecodeError(f"the member '{join_pointer(way)}' is repeated")
+        raise msgspec.DecodeError(f"it has the member '{join_pointer(way)}' twice")
 
 
 @contextmanager
@@ -235,7 +235,7 @@ def import_(
     as a whole before anything is written.
     """
     if if_absent and replace:
-        raise click.UsageError("--if-absent and --replace contradict each other")
+        raise click.UsageError("--if-absent and --replace can't be given together")
     if allow_empty and not delete_others:
         raise click.UsageError("--allow-empty needs --delete-others")
     chosen = format_of(file, format_)

@@ -127,7 +127,7 @@ def log(
     The oldest come first. Each is a line: a JSON object, or text for people on a terminal.
     """
     if last is not None and (limit is not None or follow):
-        raise click.UsageError("--last can't be combined with --limit or --follow")
+        raise click.UsageError("--last can't be given together with --limit or --follow")
     of = session.gateway.catalog(catalog)
     begin = _oldest(session, of) if after is None else after
     if follow:

@@ -18,6 +18,8 @@ from patching.client.results import ActionResult, SkippedPlace
 from patching.client.terms import WriteTerms, new_idempotency_key
 from patching.command_line import together
 
+_PATCH_MEMBERS = ("patch", "array_primary_keys")  # of an extended patch
+
 # The options of every write, which `writing` takes.
 write_options = together(
     click.option("-m", "--message", metavar="TEXT", help="Message of the commit."),
@@ -103,7 +105,7 @@ def put(
     changes.
     """
     if if_match is not None and if_absent:
-        raise click.UsageError("--if-match and --if-absent contradict each other")
+        raise click.UsageError("--if-match and --if-absent can't be given together")
     if attributes and if_absent:
         raise click.UsageError("--attributes needs an existing document: leave --if-absent out")
     with writing(**given) as write:
@@ -200,9 +202,11 @@ def _operations(given: Any) -> tuple[list[Any], Any]:
     if isinstance(given, list):
         return given, None
     if isinstance(given, dict) and isinstance(given.get("patch"), list):
-        unknown = given.keys() - {"patch", "array_primary_keys"}
+        unknown = given.keys() - set(_PATCH_MEMBERS)
         if unknown:
-            raise click.UsageError(f"an extended patch has no member {sorted(unknown)[0]!r}")
+            raise click.UsageError(
+                f"unknown member {sorted(unknown)[0]!r}; known members: {', '.join(_PATCH_MEMBERS)}"
+            )
         return given["patch"], given.get("array_primary_keys")
     raise click.UsageError(
         'OPERATIONS must be an array, or an object with "patch"; a merge patch needs --merge'

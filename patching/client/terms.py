@@ -163,7 +163,7 @@ def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str
     if if_match is None:
         return {"If-None-Match": "*"} if if_absent else {}
     if if_absent:
-        raise ValueError("if_match and if_absent contradict each other")
+        raise ValueError("if_match and if_absent can't be given together")
     return {"If-Match": tag_list(if_match)}
 
 

@@ -125,7 +125,7 @@ class CatalogUploads:
         or replaced by these.
         """
         if if_match is not None and if_absent:
-            raise ValueError("if_match and if_absent contradict each other")
+            raise ValueError("if_match and if_absent can't be given together")
         asked: dict[str, Any] = {"key": key, "attributes": _mode(attributes)}
         asked |= condition_members(if_match, if_absent)
         asked |= CheckedTerms(if_unchanged_under=if_unchanged_under).members

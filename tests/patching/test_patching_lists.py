@@ -169,7 +169,7 @@ REFUSED = [
     ([{"item_key": ["a"]}], "/0/pointer", "Pointer"),
     ([{"pointer": "fields", "set": True}], "/0/pointer", "start"),
     ([{"pointer": "/~2", "set": True}], "/0/pointer", "~"),
-    ([{"pointer": "/a" * 100, "set": True}], "/0/pointer", "has 100 tokens; at most 99"),
+    ([{"pointer": "/a" * 100, "set": True}], "/0/pointer", "has 100 tokens; the limit is 99"),
     ([{"pointer": "/a"}], "/0", "either"),
     ([{**FIELDS, "set": True}], "/0", "either"),
     ([{"pointer": "/a", "set": False}], "/0/set", "true"),

@@ -521,7 +521,7 @@ def test_every_catalog_is_saved_in_a_file_of_its_own(
         folder = tmp_path / "all"
         saved = command(mongodb_uri, database, "backup", "--all", folder)
         assert saved.exit_code == 1, saved.output
-        assert "'holed' isn't saved: the history of 'holed' isn't whole" in saved.output
+        assert "'holed' was not saved: the history of 'holed' isn't whole" in saved.output
         assert "saved: 6, not saved: 1" in saved.output
         again = command(mongodb_uri, database, "backup", "--all", folder)
         assert (again.exit_code, "File exists" in again.output) == (2, True), again.output
