@@ -299,8 +299,8 @@ class Settings:
     tombstone_grace_s: int = _setting(
         kinds.integer(600, 1_000_000_000),
         86_400,
-        "least seconds that a deletion is remembered, even if its history is compacted; must"
-        " exceed any suspension of a worker and any difference between the machines' clocks",
+        "minimum number of seconds that a deletion is remembered, even if its history is compacted;"
+        " must exceed any suspension of a worker and any difference between the machines' clocks",
     )
     pin_seconds_max: int = _setting(
         kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin may hold until it is renewed"
