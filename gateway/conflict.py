@@ -29,7 +29,7 @@ class NotRebased(Enum):
 
     NO_PATCH = "only a patch can be rebased"
     DELETED = "the document doesn't exist any more"
-    MADE_AGAIN = "the document was deleted and made again since"
+    MADE_AGAIN = "the document was deleted and created again since"
     BASE_UNKNOWN = "the state that it was made for is no longer known"
     TOO_LARGE = "it is too large, or changed in too many places, to be compared"
     OVERLAPS = "what it reads or writes was changed since"

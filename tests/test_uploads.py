@@ -517,7 +517,7 @@ def test_what_the_database_refuses_is_told_as_that_and_not_as_out_of_reach(
     said = "the database refuses this write, and nothing was applied: a validator refuses it"
     assert (caught.value.detail, caught.value.applied) == (said, "no")
     assert caught.value.__cause__ is None  # which would be logged as what keeps it out of reach
-    assert "a write is refused: a validator refuses it" in caplog.text
+    assert "the database refuses a write: a validator refuses it" in caplog.text
 
 
 def test_one_that_is_dropped_while_its_end_is_noted_stays_dropped(

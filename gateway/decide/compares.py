@@ -247,7 +247,7 @@ def _why_false(
     """Why the compare is false, as text; empty if it is true."""
     match compare:
         case IsAbsent():
-            return "there is such a document" if live else ""
+            return "the document exists" if live else ""
         case _ if live is None:
             return "there is no such document"
         case IsUnchanged():

@@ -133,7 +133,9 @@ class SchemaWeigher:
         """The load of ``schema``. Raises SchemaTooHeavy if the weighing is strict."""
         self._values += sum(1 for _ in values_in(schema))
         if self.strict and self._values > _VALUES_MAX:
-            raise SchemaTooHeavy(f"the catalog's schemas hold over {_VALUES_MAX} values in all")
+            raise SchemaTooHeavy(
+                f"the catalog's schemas have more than {_VALUES_MAX} values in all"
+            )
         try:
             self._weigh_patterns(schema)
         except SchemaTooHeavy:

@@ -163,7 +163,7 @@ class _Undos:
         if self._bytes > DOCUMENTS_BYTES_MAX:
             raise AboveLimit(
                 f"the documents before and after the undone commits take {self._bytes} bytes or"
-                f" more, {DOCUMENTS_BYTES_MAX} are allowed: revert less at a time, with a prefix",
+                f" more; the limit is {DOCUMENTS_BYTES_MAX}: revert less at a time, with a prefix",
                 limit="documents_bytes_max",
                 maximum=DOCUMENTS_BYTES_MAX,
                 actual=self._bytes,
@@ -210,7 +210,7 @@ def _require_few(documents: int, terms: RevertTerms) -> None:
     maximum = terms.documents_max
     if documents > maximum:
         raise AboveLimit(
-            f"it is about {documents} documents or more, and one commit may revert {maximum}:"
+            f"it is about {documents} documents or more; the limit of one commit is {maximum}:"
             " revert one prefix after the other",
             limit="transaction_actions_max",
             maximum=maximum,

@@ -163,7 +163,7 @@ class SubscriptionService:
                     )
             if done:
                 return SubscriptionPut(self._done(record), before is None, made)
-        raise StoreUnavailable("others change the subscription at the same time")
+        raise StoreUnavailable("others are changing the subscription")
 
     def read(self, catalog: str, name: str) -> SubscriptionState:
         with as_unavailable():
@@ -224,7 +224,7 @@ class SubscriptionService:
             if is_gone:
                 break
         else:
-            raise StoreUnavailable("others change the subscription at the same time")
+            raise StoreUnavailable("others are changing the subscription")
         self.when_changed()
         with as_unknown(is_done=True):
             self._store.drop_pin(catalog, _pin_id(catalog, name))
@@ -248,7 +248,7 @@ class SubscriptionService:
                 is_changed = self._records.change_subscription(record, before.number, progress)
             if is_changed:
                 return self._done(record)
-        raise StoreUnavailable("others change the subscription at the same time")
+        raise StoreUnavailable("others are changing the subscription")
 
     def _done(self, record: SubscriptionRecord) -> SubscriptionState:
         self.when_changed()

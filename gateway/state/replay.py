@@ -309,7 +309,7 @@ def _advance_each(
                 except WrongBase as error:
                     wrong[key] = error
                 except HistoryIncomplete:
-                    wrong[key] = WrongBase(key, commit, "nothing, but there is no document")
+                    wrong[key] = WrongBase(key, commit, "an absent document")
     return wrong
 
 

@@ -32,7 +32,7 @@ def as_unavailable() -> Iterator[None]:
         raise CatalogRestored(error.catalog) from None
     except StoreUnreachable as error:
         if isinstance(error, WriteRejected) and error.nothing_done:
-            _log.warning("a write is refused: %s", error)
+            _log.warning("the database refuses a write: %s", error)
             raise write_refused(error) from None
         raise StoreUnavailable("the database can't be reached") from error
 

@@ -164,4 +164,4 @@ def _watched(
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> NoReturn:
-        raise OSError("it redirects to another place")
+        raise OSError("it redirects to another address")
