@@ -116,7 +116,7 @@ def test_lost_races_are_told_and_the_write_ends_once() -> None:
 def test_a_write_that_could_not_be_queued_is_told() -> None:
     told = Told()
     gateway = gateway_of(Away(), told, queue_requests_max=0)
-    with pytest.raises(Exception, match="waiting"):
+    with pytest.raises(Exception, match="0 writes wait"):
         gateway.write("c", "k", Put({}, 2))
     (ended,) = told.writes
     assert (ended.outcome, ended.taken, ended.times) == ("queue_full", None, None)

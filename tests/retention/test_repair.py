@@ -125,7 +125,9 @@ def test_a_document_is_missing_whose_last_commits_still_stand_in_the_head() -> N
     (head,) = store.tails(["c"]).values()
     assert [each.revision for each in head.tail or ()] == [2]
     del store._documents["c", "k"]
-    assert repair(store, apply=True) == ["was rewritten, as in the log since revision 2, by commit 3"]
+    assert repair(store, apply=True) == [
+        "was rewritten, as in the log since revision 2, by commit 3"
+    ]
     assert content_of(gateway_on(store)) == RIGHT
 
 
