@@ -679,9 +679,9 @@ class Queue:
     def _check_later(self, catalog: str, when: float) -> None:
         lane = self._lanes[catalog]
         if lane.check_at is None or when < lane.check_at:
-            lane.check_at = when
             is_apart = lane.doubt is not None or catalog in self.suspects
             (self._apart if is_apart else self._schedule).add(catalog, when)
+            lane.check_at = when  # last, as there may be no memory for the others
 
     def _recall(self, schedule: Schedule, now: float) -> float | None:
         """Have the lanes whose time has come checked now; return the seconds until the next one."""
@@ -717,7 +717,11 @@ class Queue:
             if catalog in self.suspects:
                 self._apart.add(catalog)
                 continue
-            batch = self._started(catalog, now)
+            try:
+                batch = self._started(catalog, now)
+            except MemoryError:
+                self._schedule.add(catalog)  # it is taken later
+                raise
             if batch:
                 batches[catalog] = batch
                 requests += len(batch)
@@ -795,16 +799,18 @@ class Queue:
         return True
 
     def _batch(self, lane: Lane) -> list[Pending]:
+        """The lane's next batch, taken from it. If it raises, nothing is taken."""
         batch: list[Pending] = []
         size = 0
         most = lane.most or self._limits.batch_requests_max
-        while lane.waiting and len(batch) < most:
-            size += lane.waiting[0].request.size_bytes
-            if batch and size > self._limits.batch_bytes_max:
+        for pending in lane.waiting:
+            size += pending.request.size_bytes
+            if len(batch) == most or (batch and size > self._limits.batch_bytes_max):
                 break
-            pending = lane.waiting.popleft()
-            pending.enter(Stage.TAKEN)
             batch.append(pending)
+        for pending in batch:
+            lane.waiting.popleft()
+            pending.enter(Stage.TAKEN)
         return batch
 
     def _drop_if_empty(self, catalog: str, lane: Lane) -> None:

@@ -238,8 +238,36 @@ def test_batches_that_cant_be_taken_for_lack_of_memory_hold_nobody_up() -> None:
     with pytest.raises(MemoryError):
         lanes.take()
     assert isinstance(first.outcome, Refused)
-    assert lanes.leave(second)
+    assert lanes.take() == {"d": [second]}
+    lanes.end_batch("d")
     for catalog in "cd":
         pending = Pending(ask(put(1), catalog=catalog), clock.event())
         lanes.put(pending)
         assert lanes.take() == {catalog: [pending]}
+
+
+class Large:
+    """A request; whether the next look at its size finds no memory."""
+
+    catalog, deadline = "c", float("inf")
+    is_short_of_memory = False
+
+    @property
+    def size_bytes(self) -> int:
+        if self.is_short_of_memory:
+            self.is_short_of_memory = False
+            raise MemoryError
+        return 1
+
+
+def test_a_batch_that_cant_be_put_together_for_lack_of_memory_stays_in_its_lane() -> None:
+    clock = SetClock()
+    lanes = Queue(clock, BOUNDS)
+    last = Large()
+    pendings = [Pending(ask(put(1)), clock.event()), Pending(last, clock.event())]  # type: ignore[arg-type]
+    for pending in pendings:
+        lanes.put(pending)
+    last.is_short_of_memory = True
+    with pytest.raises(MemoryError):
+        lanes.take()
+    assert lanes.take() == {"c": pendings}
