@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -289,6 +290,20 @@ def test_an_index_that_somebody_dropped_is_made_anew(
     assert "secret" not in caplog.text
     assert "See `gateway verify --all`" in caplog.text
     assert not read()
+
+
+def test_a_store_that_had_no_thread_to_make_its_indexes_makes_them_later(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connection_module, "Thread", NoThread)
+        with pytest.raises(RuntimeError):
+            store.heads(["c"])
+    assert store.heads(["c"]) == {}
 
 
 def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:

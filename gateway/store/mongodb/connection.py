@@ -198,8 +198,9 @@ class Connection:
         """The making of the indexes, begun if none is under way."""
         with self._lock:
             if self._making_indexes is None or self._making_indexes.done():
-                self._making_indexes = made = Future[None]()
+                made = Future[None]()
                 Thread(target=_make_indexes, args=(self.database, made), daemon=True).start()
+                self._making_indexes = made  # once it is begun: there may be no thread for it
             return self._making_indexes
 
     @contextmanager
