@@ -23,6 +23,7 @@ from gateway.cli import doctor as service_checks
 from gateway.cli.doctor import CheckFinding
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.diagnosis import BackupAges, Diagnosis, diagnose
+from gateway.store.mongodb.indexes import INDEXES
 from tests.access.certificates import Authority
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
@@ -277,14 +278,23 @@ ALL_BUT_INDEXES = ["find", "insert", "update", "remove", "changeStream", "listCo
         (
             ["read"],
             [],
-            "createIndex, insert, remove, update on backups; createIndex, insert, remove, update on"
-            " catalogs; createIndex, insert, remove, update on commits; …",
+            "insert, update on backups; createIndex, insert, remove, update on catalogs;"
+            " createIndex, insert, remove, update on commits; …",
         ),
         (
             [],
             [("", [*ALL_BUT_INDEXES, "listIndexes"]), ("commits", ["createIndex"])],
-            "createIndex on backups; createIndex on catalogs; createIndex on documents; …",
+            "createIndex on catalogs; createIndex on documents; createIndex on upload_parts; …",
         ),
+        (
+            [],
+            [
+                ("", [*ALL_BUT_INDEXES, "listIndexes"]),
+                *((name, ["createIndex"]) for name in INDEXES),
+            ],
+            None,
+        ),
+        ([], [("", ["anyAction"])], None),
         (
             ["readWrite"],
             [("another", ["find"])],

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final
 
 from bson.objectid import ObjectId
@@ -29,8 +30,9 @@ _NAME: Final[Record] = {"$type": "string"}
 _NUMBER: Final[Record] = {"$type": ["int", "long"]}
 _TIME: Final[Record] = {**_NUMBER, "$gte": 0, "$lt": 200_000_000_000_000_000}  # the year 8307
 _NOTE: Final[Record] = {"_id": _NAME, "revision": _NUMBER, "time_us": _TIME}
-# What the gateway does with each of its collections, as MongoDB names it in a role.
-_DONE: Final = ("createIndex", "find", "insert", "remove", "update")
+# What the gateway does with all of its collections, as MongoDB names it in a role.
+_DONE: Final = frozenset(("find", "insert", "update"))
+_NOTHING_REMOVED: Final = ("backups", "format", "tokens", "verdicts")
 _OPTIONS: Final = ("key", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
 
 
@@ -134,12 +136,20 @@ def _forbidden(user: Mapping[str, Any], database: str) -> Iterator[str]:
     if not user["authenticatedUsers"]:
         return
     for name in sorted((*COLLECTIONS, "format")):
-        needed = {*_DONE, *(("changeStream",) if name == "commits" else ())}
-        for each in user["authenticatedUserPrivileges"]:
-            if _is_about(each["resource"], database, name):
-                needed -= {*each["actions"]}
-        if needed:
-            yield f"{', '.join(sorted(needed))} on {name}"
+        needed = {
+            *_DONE,
+            *(("remove",) if name not in _NOTHING_REMOVED else ()),
+            *(("createIndex",) if name in INDEXES else ()),
+            *(("changeStream",) if name == "commits" else ()),
+        }
+        about = (
+            each["actions"]
+            for each in user["authenticatedUserPrivileges"]
+            if _is_about(each["resource"], database, name)
+        )
+        lacking = needed.difference(granted := {*chain.from_iterable(about)})
+        if lacking and "anyAction" not in granted:
+            yield f"{', '.join(sorted(lacking))} on {name}"
 
 
 def _is_about(resource: Mapping[str, Any], database: str, collection: str) -> bool:
