@@ -26,7 +26,8 @@ class Fake(flask.Flask):
         super().__init__("fake")
         self.memory = Memory(ThreadRuntime(), ServiceLimits().memory)
 
-    def begin_stop(self) -> None: ...
+    def begin_stop(self) -> None:
+        Path(os.environ[FOLDER], f"stopping-{os.getpid()}").touch()
 
     def check_ready(self) -> None: ...
 

@@ -293,6 +293,23 @@ def test_a_reload_replaces_the_workers_and_ends_none_before_another_serves(
         assert "was sent SIGKILL" not in server.errors()
 
 
+def test_a_new_worker_that_dies_is_replaced_while_the_old_one_still_finishes(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    with serving(tmp_path, NO_DATABASE, "--workers=1") as server:
+        first = server.get("/")[1]["pid"]
+        connection = server.connect()
+        connection.request("GET", "/wait")
+        eventually((tmp_path / "started").exists)
+        server.process.send_signal(signal.SIGHUP)
+        eventually((tmp_path / f"stopping-{first}").exists)
+        (second,) = eventually(lambda: {server.get("/")[1]["pid"]} - {first})
+        os.kill(second, signal.SIGKILL)
+        eventually(lambda: {server.get("/")[1]["pid"]} - {first, second})
+        (tmp_path / "go").touch()
+        assert connection.getresponse().read() == b"done"
+
+
 @pytest.mark.skipif(not hasattr(psutil, "RLIMIT_NOFILE"), reason="psutil can't limit others here")
 def test_a_worker_that_cannot_be_started_now_is_started_later(
     tmp_path: Path, eventually: Eventually

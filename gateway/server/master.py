@@ -182,8 +182,14 @@ class _GracefulArbiter(Arbiter):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     def spawn_workers(self) -> None:
+        """Start as many as are lacking, besides those that end because they were replaced."""
         if time.monotonic() >= self._start_not_before:
-            super().spawn_workers()
+            for _ in range(self.num_workers - self._staying()):
+                self.spawn_worker()
+
+    def _staying(self) -> int:
+        workers: Collection[Any] = self.WORKERS.values()
+        return sum(not each.is_replaced for each in workers)
 
     def reap_workers(self) -> None:
         """Once any worker has begun its work, one that can't begin is merely replaced.
@@ -214,8 +220,7 @@ class _GracefulArbiter(Arbiter):
         gunicorn stops them as soon as the new ones are forked, so if these can't begin, for example
         because a renewed certificate is broken, nobody would serve.
         """
-        if len(self.WORKERS) < self.num_workers:
-            self.spawn_workers()
+        self.spawn_workers()
         workers: Collection[Any] = self.WORKERS.values()
         oldest_first = sorted(workers, key=lambda each: each.age)
         serving = [each for each in oldest_first if each.serving[0]]
