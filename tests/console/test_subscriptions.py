@@ -171,7 +171,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
         browser.wait(lambda: browser.focused() == label)
 
     browser.labelled("Deliver to").send_keys("https://search.example.com/in")
-    refused("Name", "a name", "letters, digits, '_' and '-'")
+    refused("Name", "a name", "letters, digits, _ and -")
     refused("Name", "taken", "There is already a subscription with this name.")
     browser.labelled("Name").clear()
     browser.labelled("Name").send_keys("free")
