@@ -192,7 +192,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
     refused("Revision", "99", "revision 99 doesn't exist".capitalize())
     browser.choose("dialog input[value=now]")
     browser.choose("dialog input[value=own]")
-    refused("Secret", "whsec_short", "the base64 of 24 to 64 bytes")
+    refused("Secret", "whsec_short", "base64 of 24 to 64 bytes")
     browser.labelled("Secret").clear()
     browser.labelled("Secret").send_keys(OWN)
     browser.press("Create the subscription")
