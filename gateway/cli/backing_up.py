@@ -42,13 +42,14 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
 
 def run_backup_of_all(settings: Settings, folder: Path) -> int:
     """Save each catalog to a file in a new folder; the exit code is 1 if one can't be saved."""
-    try:
-        folder.mkdir()
-    except OSError as error:
-        raise click.UsageError(f"can't create {str(folder)!r}: {error.strerror}") from error
     with opened(settings) as (verification, _, parts):
         backup, saved, left = Backup(*parts), 0, 0
-        for name in verification.catalogs():
+        names = [*verification.catalogs()]
+        try:  # only now: without MongoDB, no folder is left in the next try's way
+            folder.mkdir()
+        except OSError as error:
+            raise click.UsageError(f"can't create {str(folder)!r}: {error.strerror}") from error
+        for name in names:
             try:
                 _save(backup, name, folder / _file_name(name))
                 saved += 1

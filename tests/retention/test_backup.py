@@ -544,6 +544,14 @@ def test_a_backup_is_of_one_catalog_or_of_all(arguments: tuple[str, ...]) -> Non
     assert (refused.exit_code, "or --all FOLDER" in refused.output) == (2, True), refused.output
 
 
+def test_a_backup_of_all_makes_no_folder_without_mongodb(tmp_path: Path) -> None:
+    refused = command(
+        "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100",
+        *("none", "backup", "--all", folder := tmp_path / "saved"),
+    )
+    assert (refused.exit_code, folder.exists()) == (6, False), refused.output
+
+
 def test_of_two_backups_at_once_to_one_file_one_is_whole_and_the_other_refused(
     source: tuple[str, str, RunningGateway],
     target: str,
