@@ -41,6 +41,12 @@ def environment(run: Commands) -> dict[str, str]:
     return {**kept, "GATEWAY_URL": run.url, "PYTHONPATH": str(ROOT)}
 
 
+def _as_a_terminals() -> None:
+    """A shell's background jobs, `nohup`, and these tests as such, ignore signals."""
+    for each in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
+
+
 @contextmanager
 def started(
     environment: dict[str, str], *arguments: str, **pipes: Any
@@ -50,8 +56,7 @@ def started(
         (*GATEWAY, *arguments),
         env=environment,
         text=True,
-        # As a terminal's; a shell's background jobs, and these tests as such, ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=_as_a_terminals,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
     ) as process:
         try:
