@@ -142,10 +142,10 @@ class Listening(ListenHandler):
         self, ctx: Any, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
         asked = params.notifications.resource_subscriptions or ()
-        told = SubscriptionFilter(resource_subscriptions=[*filter(self._is_told, asked)])
-        return await super().__call__(ctx, params.model_copy(update={"notifications": told}))
+        watched = SubscriptionFilter(resource_subscriptions=[*filter(self._is_watched, asked)])
+        return await super().__call__(ctx, params.model_copy(update={"notifications": watched}))
 
-    def _is_told(self, uri: str) -> bool:
+    def _is_watched(self, uri: str) -> bool:
         return any(
             key.startswith(self._prefix) and uri in _uris(catalog, key)
             for catalog in self._watched

@@ -93,8 +93,8 @@ def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
             findings = [each.detail for each in verification.verify(saved.catalog)]
         except StoreUnavailable as error:
             why = f"{error.__cause__ or error}; see gateway verify"
-            told = f"the catalog was restored, but could not be verified: {why}"
-            raise click.ClickException(told) from error
+            detail = f"the catalog was restored, but could not be verified: {why}"
+            raise click.ClickException(detail) from error
         for each in findings:
             click.echo(each)
         click.echo(f"verified: {len(findings)} findings")

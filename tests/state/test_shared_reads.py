@@ -16,7 +16,7 @@ from tests.patience import WAIT_S
 
 
 class Shelf:
-    """What is looked at; the first call waits until it may go on."""
+    """What is read; the first call waits until it may go on."""
 
     def __init__(self) -> None:
         self.calls: list[set[str]] = []
@@ -25,7 +25,7 @@ class Shelf:
         self.go_on = threading.Event()
         self.reachable = True
 
-    def look_at(self, names: Collection[str]) -> dict[str, int]:
+    def read_from_store(self, names: Collection[str]) -> dict[str, int]:
         self.calls.append(set(names))
         value = self.value  # as it is when the call begins
         if len(self.calls) == 1:
@@ -41,11 +41,11 @@ def gathering(reads: SharedReads[str, int]) -> set[str]:
     return set() if group is None else group.names
 
 
-def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
+def test_who_comes_while_a_read_is_under_way_shares_the_next_one(
     eventually: Callable[..., Any],
 ) -> None:
     shelf = Shelf()
-    reads = SharedReads(shelf.look_at, ThreadRuntime())
+    reads = SharedReads(shelf.read_from_store, ThreadRuntime())
     found: dict[str, dict[str, int]] = {}
 
     def ask(*names: str) -> threading.Thread:
@@ -66,11 +66,11 @@ def test_who_comes_while_a_look_is_under_way_shares_the_next_one(
     assert found == {"first": {"first": 0}, "a": {"a": 1}, "b": {"b": 1, "a": 1}, "c": {"c": 1}}
 
 
-def test_an_error_is_for_all_who_shared_the_look_and_for_no_one_else() -> None:
+def test_an_error_is_for_all_who_shared_the_read_and_for_no_one_else() -> None:
     shelf = Shelf()
     shelf.go_on.set()
     shelf.reachable = False
-    reads = SharedReads(shelf.look_at, ThreadRuntime())
+    reads = SharedReads(shelf.read_from_store, ThreadRuntime())
     with pytest.raises(StoreUnreachable):
         reads.read(["a"])
     shelf.reachable = True
@@ -82,22 +82,22 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
 ) -> None:
     shelf = Shelf()
 
-    def look_at(names: Collection[str]) -> dict[str, int]:
-        found = shelf.look_at(names)
+    def read_from_store(names: Collection[str]) -> dict[str, int]:
+        found = shelf.read_from_store(names)
         if "bad" in names:
             raise KeyError("bad")
         return found
 
-    reads = SharedReads(look_at, ThreadRuntime())
+    reads = SharedReads(read_from_store, ThreadRuntime())
     found: dict[str, object] = {}
 
-    def look(name: str) -> None:
+    def read(name: str) -> None:
         try:
             found[name] = reads.read([name])
         except KeyError as error:
             found[name] = error
 
-    threads = [threading.Thread(target=look, args=(name,)) for name in ("first", "a", "bad", "c")]
+    threads = [threading.Thread(target=read, args=(name,)) for name in ("first", "a", "bad", "c")]
     threads[0].start()
     assert shelf.begun.wait(WAIT_S)
     for thread in threads[1:]:
@@ -113,24 +113,24 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
 def test_who_is_ended_in_a_read_leaves_no_answer_to_the_others(
     eventually: Callable[..., Any],
 ) -> None:
-    """They aren't told that nothing is stored, but read again."""
+    """They don't find that nothing is stored: they read again."""
     shelf = Shelf()
 
-    def look_at(names: Collection[str]) -> dict[str, int]:
-        found = shelf.look_at(names)
+    def read_from_store(names: Collection[str]) -> dict[str, int]:
+        found = shelf.read_from_store(names)
         if len(shelf.calls) == 2:
             raise SystemExit
         return found
 
-    reads = SharedReads(look_at, ThreadRuntime())
+    reads = SharedReads(read_from_store, ThreadRuntime())
     found: dict[str, dict[str, int]] = {}
 
-    def look(name: str) -> None:
+    def read(name: str) -> None:
         with suppress(SystemExit):
             found[name] = reads.read([name])
 
     def ask(name: str) -> threading.Thread:
-        thread = threading.Thread(target=look, args=(name,))
+        thread = threading.Thread(target=read, args=(name,))
         thread.start()
         return thread
 
