@@ -13,6 +13,7 @@ from tests.docs.pages import DOCS, ROOT, Page, pages, table_rows
 from tests.simulation.mutations import MUTATIONS
 
 PAGES = pages()
+WITH_LINKS = [*PAGES, Page(ROOT / "CHANGELOG.md")]
 WITH_COMMANDS = [
     *PAGES,
     *(Page(ROOT / name / "README.md") for name in ("benchmarks", "tests/simulation")),
@@ -20,7 +21,7 @@ WITH_COMMANDS = [
 _test_name = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize("page", WITH_LINKS, ids=[page.name for page in WITH_LINKS])
 def test_relative_links_resolve(page: Page) -> None:
     broken = []
     for link in page.links():
