@@ -179,7 +179,7 @@ class RetentionRoutes(Routes):
 
     @route("POST", f"{CATALOG}/compactions", "compact")
     def compact(self, context: Context, catalog: str) -> Answer:
-        """Drop the history below a revision; answer when it is gone."""
+        """Drop the history below a revision; answer when nobody can read it any more."""
         refuse_terms(context.environ)
         members = take_members(context, self._limits, COMPACTION_REQUEST)
         done = self._gateway.retention.compact(catalog, members["revision"])
