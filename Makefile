@@ -93,14 +93,16 @@ $(INSTALLED_SPARK): $(INSTALLED)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,spark]'
 	@touch $@
 
-# Asked for first: Spark is large, and nothing without it.
+# Asked for first: Spark is large, and nothing without it. Debian 12 has no Java 21, Debian 13 no Java 17.
 java:
 	@if command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null; then exit 0; fi; \
-	install="apt-get install -y openjdk-17-jre-headless"; \
+	install="apt-get install -y openjdk"; \
 	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$install -qq >/dev/null; \
+	  apt-get update -qq; \
+	  version=17; apt-cache show openjdk-21-jre-headless >/dev/null 2>&1 && version=21; \
+	  DEBIAN_FRONTEND=noninteractive $$install-$$version-jre-headless -qq >/dev/null; \
 	else \
-	  echo "make: Spark needs Java 17 or 21; on Debian and Ubuntu: sudo $$install" >&2; \
+	  echo "make: Spark needs Java 17 or 21; on Debian 12: sudo $$install-17-jre-headless; on Debian 13 and Ubuntu: sudo $$install-21-jre-headless" >&2; \
 	  exit 1; \
 	fi
 

@@ -36,7 +36,7 @@ _DEFAULTS: Final = {
     "spark.log.level": "OFF",
     **_SQL_DEFAULTS,
 }
-INSTALL: Final = "apt-get install openjdk-17-jre-headless"
+INSTALL: Final = "apt-get install openjdk-17-jre-headless (Debian 13: openjdk-21-jre-headless)"
 # The Java that Spark names in its documentation, and from which release of Spark on.
 _SUPPORTED: Final = {17: (4, 0), 21: (4, 0), 25: (4, 2)}
 # From this one on, the Hadoop of Spark 4.1 fails: "getSubject is not supported".

@@ -150,7 +150,9 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | Non
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.endswith("apt-get install openjdk-17-jre-headless\n")
+    assert done.stderr.endswith(
+        "apt-get install openjdk-17-jre-headless (Debian 13: openjdk-21-jre-headless)\n"
+    )
     assert done.stderr.count("\n") == 1
 
 
