@@ -99,7 +99,7 @@ java:
 	install="apt-get install -y openjdk"; \
 	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  apt-get update -qq; \
-	  version=17; apt-cache show openjdk-21-jre-headless >/dev/null 2>&1 && version=21; \
+	  version=17; apt-get install --simulate openjdk-21-jre-headless >/dev/null 2>&1 && version=21; \
 	  DEBIAN_FRONTEND=noninteractive $$install-$$version-jre-headless -qq >/dev/null; \
 	else \
 	  echo "make: Spark needs Java 17 or 21; on Debian 12: sudo $$install-17-jre-headless; on Debian 13 and Ubuntu: sudo $$install-21-jre-headless" >&2; \

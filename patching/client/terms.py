@@ -136,7 +136,8 @@ def new_idempotency_key() -> str:
 
 
 def token_texts(tokens: Tokens) -> list[str]:
-    """``tokens`` without quotes. ValueError if there is none: a condition is never dropped."""
+    """``tokens`` without quotes. ValueError if there is none, because a condition is never dropped;
+    TypeError for what can't be one, such as a revision."""
     listed: Sequence[Token]
     listed = tokens if isinstance(tokens, Sequence) and not isinstance(tokens, str) else [tokens]
     if not listed:
@@ -148,9 +149,11 @@ def token_texts(tokens: Tokens) -> list[str]:
 
 
 def _token_text(token: Token) -> str:
-    text = token if isinstance(token, str) else token.etag
+    text = token if isinstance(token, str) else getattr(token, "etag", token)
     if text is None:
         raise ValueError(f"there is no document, so it has no version token: {token!r}")
+    if not isinstance(text, str):
+        raise TypeError(f"a version token is a string, or an object with an etag, not {token!r}")
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
     if not _TOKEN(text):

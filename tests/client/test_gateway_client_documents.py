@@ -59,6 +59,8 @@ def test_a_condition_that_says_nothing_is_refused_and_never_left_out(catalog: Ca
             catalog.put("k", 2, if_match=tokens)
     with pytest.raises(ValueError, match="can't be given together"):
         catalog.put("k", 2, if_match="*", if_absent=True)
+    with pytest.raises(TypeError, match=r"version token.*not 5"):
+        catalog.put("k", 2, if_match=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rebase"):
         catalog.patch("k", [], rebase=True)
     with pytest.raises(TypeError):
