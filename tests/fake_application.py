@@ -111,7 +111,7 @@ def create_from_nothing(settings: Any) -> flask.Flask:
 
 
 def create_stopped(settings: Any) -> flask.Flask:
-    """The first worker is stopped while it makes this, and notes when the application is told."""
+    """The first worker is stopped while it makes this, and notes when the application is ended."""
     here = Path(os.environ[FOLDER])
     application = create(settings)
     if not (here / "first").exists():

@@ -1,4 +1,4 @@
-"""Writes that meet another fate than the gateway would have for them, told to their callers."""
+"""Writes whose outcome is chosen by a test: done, refused, unknown, or applied and lost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gateway.decide.request import Outcome, Refused, Request, Unknown
 from gateway.errors import StoreUnavailable
 
 Fate = str
-"""``done``; ``away`` or ``unknown``: told so, and not applied; ``lost``: applied, told unknown."""
+"""``done``; ``away``, ``unknown``: that outcome, not applied; ``lost``: applied, and unknown."""
 
 
 def fated(monkeypatch: pytest.MonkeyPatch, fate_of: Callable[[Request], Fate]) -> None:
-    """``fate_of`` is asked whenever a request is about to be decided."""
+    """``fate_of`` chooses the outcome of each request before it is decided."""
     is_held_back, answer = queue.Pending.is_held_back, queue.Pending.answer
     lost: set[str] = set()
 

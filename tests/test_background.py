@@ -27,14 +27,14 @@ def write(gateway: GatewayService) -> None:
     applied(gateway.write("c", uuid.uuid4().hex, put(1)).outcome)
 
 
-def test_its_threads_end_with_the_test_that_made_it(eventually: Callable[..., Any]) -> None:
+def test_the_threads_of_a_gateway_end_with_its_test(eventually: Callable[..., Any]) -> None:
     with background.of_one_test():
         _, threads = written()
         assert len(threads) > 1
     eventually(lambda: not any(each.is_alive() for each in threads))
 
 
-def test_those_of_a_fixture_of_several_tests_go_on() -> None:
+def test_the_threads_of_a_fixture_of_several_tests_continue() -> None:
     with background.of_one_test():
         with background.of_several_tests():
             gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())

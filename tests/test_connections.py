@@ -70,7 +70,7 @@ def clock() -> Clock:
 
 
 @pytest.mark.parametrize("pause_s", [0.001, STALL_S / 2, STALL_S * 0.99])
-def test_a_client_may_be_slow_for_as_long_as_it_takes_pieces(clock: Clock, pause_s: float) -> None:
+def test_a_client_may_be_slow_while_it_takes_pieces(clock: Clock, pause_s: float) -> None:
     unsent = UntakenAnswers(ConnectionLimits(send_stall_s=STALL_S), clock)
     client = Client(clock, PIECE_BYTES, pause_s)
     unsent.send(client, bytes(PIECE_BYTES * 100), 0)
@@ -103,7 +103,7 @@ class Accepted(BoundedSending, socket.socket):
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux tells")
 @pytest.mark.parametrize("how", ["closed", "shut down", "reset"])
-def test_whether_a_client_has_left_is_told_without_reading(
+def test_a_disconnected_client_is_noticed_without_reading(
     how: str, eventually: Callable[..., Any]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -121,7 +121,7 @@ def test_whether_a_client_has_left_is_told_without_reading(
             eventually(server.has_left)
 
 
-def test_beyond_the_bound_whoever_has_taken_nothing_for_longest_goes(clock: Clock) -> None:
+def test_above_the_bound_the_client_idle_longest_is_cut_off(clock: Clock) -> None:
     """And one alone may be larger than the bound."""
     unsent = UntakenAnswers(ConnectionLimits(STALL_S, STALL_S, 3 * PIECE_BYTES), clock)
     order: list[Client] = []
@@ -177,13 +177,13 @@ def requests(data: bytes, door: Door, size: int = 8192) -> Iterator[Any]:
     return Parser(Config(), Wire(data, size), ("127.0.0.1", 1), door)
 
 
-def test_a_worker_may_be_stopped_before_it_has_its_application() -> None:
+def test_a_worker_can_be_stopped_before_it_has_its_application() -> None:
     worker = RefusingWorker.__new__(RefusingWorker)
     worker.begin_stop()
     assert worker.held_bytes() == 0
 
 
-def test_every_request_that_is_sent_ahead_passes_the_door() -> None:
+def test_every_pipelined_request_is_counted() -> None:
     door = Door()
     request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
     for number, _ in enumerate(requests(request * 500, door), 1):
@@ -199,7 +199,7 @@ def body_of(data: bytes, door: Door, size: int = 8192) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100, 8192])
-def test_chunks_are_put_together_wherever_packets_end(size: int) -> None:
+def test_chunks_are_joined_wherever_packets_end(size: int) -> None:
     chunks = [b"a", b"bc" * 20, b"\r\n", b"0\r\n\r\n", b"d" * 9000, b"e" * 15]
     data = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks * 3)
     data += b"00003 ;x=y\r\nfgh\r\n0\r\nChecked: 1\r\n\r\n"
@@ -210,7 +210,7 @@ def test_chunks_are_put_together_wherever_packets_end(size: int) -> None:
     "broken",
     [b"2\r\nabc\r\n", b"-1\r\na\r\n", b"1_0\r\na\r\n", b"\r\n", b"0x1\r\na\r\n", b" 1\r\na\r\n"],
 )
-def test_what_is_no_chunk_is_refused(broken: bytes) -> None:
+def test_an_invalid_chunk_is_refused(broken: bytes) -> None:
     with pytest.raises(ParseException):
         body_of(b"1\r\na\r\n" + broken + b"0\r\n\r\n", Door())
     with pytest.raises((ParseException, NoMoreData)):
@@ -218,18 +218,18 @@ def test_what_is_no_chunk_is_refused(broken: bytes) -> None:
 
 
 @pytest.mark.parametrize("chunk", [b"1\r\nx\r\n", b"00000001\r\nx\r\n", b"6;x=yz\r\n123456\r\n"])
-def test_chunks_that_are_mostly_framing_are_refused_before_many_came(chunk: bytes) -> None:
+def test_chunks_that_are_mostly_framing_are_refused_early(chunk: bytes) -> None:
     with pytest.raises(ChunkFraming):
         body_of(chunk * 65_536 + b"0\r\n\r\n", Door())
 
 
-def test_many_chunks_give_others_their_turn() -> None:
+def test_reading_many_chunks_yields_to_others() -> None:
     door = Door()
     assert len(body_of(b"8\r\n12345678\r\n" * 25_600 + b"0\r\n\r\n", door)) == 8 * 25_600
     assert door.turns >= 40
 
 
-def test_a_connection_is_ended_without_another_file_and_one_that_is_closed_stays_so() -> None:
+def test_a_connection_is_shut_down_without_another_open_file() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:

@@ -42,25 +42,25 @@ def settings(gateway: GatewayService, **terms: Any) -> Request:
     return gateway.request("c", (KeyEdit(SETTINGS_KEY, put(SETTINGS)),), by=NOBODY, **terms)
 
 
-def looks(store: WatchedStore) -> int:
+def scans(store: WatchedStore) -> int:
     return store.calls.count("scan_documents")
 
 
-def test_one_look_at_all_documents_is_enough(gateway: GatewayService, store: WatchedStore) -> None:
+def test_one_check_of_all_documents_is_enough(gateway: GatewayService, store: WatchedStore) -> None:
     assert isinstance(gateway.catalogs.set_up(settings(gateway)).outcome, Applied)
-    assert looks(store) <= 2  # the second: whether there is more
+    assert scans(store) <= 2  # the second: whether there is more
 
 
-def test_what_is_written_meanwhile_is_looked_at_by_the_decision(
+def test_documents_written_during_the_check_are_checked_by_the_decision(
     gateway: GatewayService, store: WatchedStore
 ) -> None:
     store.after["scan_documents"] = once(lambda: gateway.write("c", "k1", put({"tags": [1, 2]})))
     assert isinstance(gateway.catalogs.set_up(settings(gateway)).outcome, Applied)
-    assert looks(store) <= 2
+    assert scans(store) <= 2
 
 
 @pytest.mark.parametrize("key", ["k1", "new"])
-def test_and_refuses_the_settings_where_it_breaks_them(
+def test_a_document_written_during_the_check_can_refuse_the_settings(
     gateway: GatewayService, store: WatchedStore, key: str
 ) -> None:
     store.after["scan_documents"] = once(lambda: gateway.write("c", key, put(DOUBLE)))
@@ -71,7 +71,7 @@ def test_and_refuses_the_settings_where_it_breaks_them(
 
 
 @pytest.mark.parametrize("last", [RIGHT, DOUBLE])
-def test_what_is_too_much_for_a_decision_is_looked_at_before_the_next(
+def test_too_many_changes_for_one_decision_are_checked_before_the_next(
     gateway: GatewayService, store: WatchedStore, monkeypatch: pytest.MonkeyPatch, last: Any
 ) -> None:
     monkeypatch.setattr(inputs, "_CHANGED_MAX", 2)
@@ -86,10 +86,10 @@ def test_what_is_too_much_for_a_decision_is_looked_at_before_the_next(
     else:
         with pytest.raises(DocumentsBreakSettings):
             gateway.catalogs.set_up(settings(gateway))
-    assert looks(store) <= 2
+    assert scans(store) <= 2
 
 
-def test_a_catalog_that_is_written_all_the_time_gets_its_settings(gateway: GatewayService) -> None:
+def test_a_constantly_written_catalog_can_still_declare_lists(gateway: GatewayService) -> None:
     stop = threading.Event()
 
     def write(name: str) -> None:
@@ -110,7 +110,7 @@ def test_a_catalog_that_is_written_all_the_time_gets_its_settings(gateway: Gatew
     assert isinstance(outcome, Applied)
 
 
-def test_a_look_ends_at_its_deadline_within_a_page(store: WatchedStore) -> None:
+def test_a_check_ends_at_its_deadline_within_a_page(store: WatchedStore) -> None:
     """Each document of the page was written meanwhile, so it is rebuilt, which takes its time."""
     clock = SetClock()
     limits = ServiceLimits(deadline_ms=30_000)
@@ -139,7 +139,7 @@ def test_a_look_ends_at_its_deadline_within_a_page(store: WatchedStore) -> None:
     assert gateway.read("c", SETTINGS_KEY).document is None
 
 
-def test_so_does_one_at_what_was_deleted(store: WatchedStore) -> None:
+def test_a_check_of_deleted_documents_ends_at_its_deadline_too(store: WatchedStore) -> None:
     clock = SetClock()
     limits = ServiceLimits(deadline_ms=30_000, listing_page_documents=1)
     gateway = GatewayService(cast(Store, store), clock, limits)
@@ -153,4 +153,4 @@ def test_so_does_one_at_what_was_deleted(store: WatchedStore) -> None:
     store.after["scan_documents"] = take_long
     with pytest.raises(DeadlineExceeded, match="deadline passed before all documents were checked"):
         gateway.catalogs.set_up(settings(gateway))
-    assert looks(store) == 2
+    assert scans(store) == 2

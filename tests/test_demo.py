@@ -31,7 +31,7 @@ def test_a_job_and_people_share_documents(capfd: pytest.CaptureFixture[str]) -> 
     assert "Verified" in shown
 
 
-def test_what_anybody_lost_is_found() -> None:
+def test_every_lost_change_is_found() -> None:
     night, again = Night(), Night(changed=1)
     curl = {"version": "1.0"}
     catalog = SimpleNamespace(documents=lambda **_: [SimpleNamespace(key=CORRECTED, value=curl)])
@@ -44,7 +44,7 @@ def test_what_anybody_lost_is_found() -> None:
     assert f"{NOTED} is None, wanted was {{'note': 'replaced by sftp'}}" in found
 
 
-def test_the_advice_without_a_mongodb_keeps_its_brackets(
+def test_the_advice_without_a_mongodb_shows_the_extra_in_brackets(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def none_found() -> None:

@@ -64,7 +64,7 @@ def test_it_takes_majority_writes_when_started_and_keeps_them_on_a_restart_or_cr
     assert notes(own) == [0, 1]
 
 
-def test_its_data_can_be_moved_also_where_a_path_is_too_long_for_a_socket(
+def test_its_data_can_be_moved_to_a_path_too_long_for_a_socket(
     own: EmbeddedMongod,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -104,7 +104,7 @@ def test_a_data_directory_may_have_capital_letters(
         assert stat.S_IMODE(capitals.socket_path.parent.stat().st_mode) == 0o700
 
 
-def test_the_socket_is_in_a_folder_without_capital_letters_wherever_temporary_files_are(
+def test_the_socket_folder_has_no_capital_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "T"))
@@ -112,7 +112,7 @@ def test_the_socket_is_in_a_folder_without_capital_letters_wherever_temporary_fi
     assert found.parent == Path("/tmp", f"metadata-gateway-{os.geteuid()}")
 
 
-def test_where_no_place_is_short_enough_for_a_socket_it_says_so(
+def test_without_a_short_path_for_the_socket_the_error_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("deep" * 25)
@@ -123,7 +123,7 @@ def test_where_no_place_is_short_enough_for_a_socket_it_says_so(
         EmbeddedMongod(deep).start()
 
 
-def test_a_data_directory_that_a_live_mongod_holds_is_refused(own: EmbeddedMongod) -> None:
+def test_a_data_directory_in_use_by_a_live_mongod_is_refused(own: EmbeddedMongod) -> None:
     own.start()
     log_before = own.log_path.stat().st_size
     second = EmbeddedMongod(own.data_dir)
@@ -136,13 +136,13 @@ def test_a_data_directory_that_a_live_mongod_holds_is_refused(own: EmbeddedMongo
     assert b"Unable to lock" not in own.log_path.read_bytes()[log_before:]
 
 
-def test_a_foreign_mongod_at_the_socket_is_left_alone(own: EmbeddedMongod) -> None:
+def test_a_foreign_mongod_at_the_socket_is_not_touched(own: EmbeddedMongod) -> None:
     own.start()
     with pytest.raises(LookupError, match=f"another mongod \\(pid {own.pid}\\)"):
         make_primary("gateway", str(own.socket_path), os.getpid(), 5.0)
 
 
-def test_no_other_user_reaches_it(own: EmbeddedMongod) -> None:
+def test_no_other_user_can_reach_it(own: EmbeddedMongod) -> None:
     """Whoever reaches it can issue tokens: so it listens on one socket, where its user alone is."""
     own.start()
     connections = psutil.Process(own.pid).net_connections(kind="all")
@@ -155,14 +155,14 @@ def test_no_other_user_reaches_it(own: EmbeddedMongod) -> None:
         assert not stat.S_IMODE(path.stat().st_mode) & 0o022, f"others can write {path}"
 
 
-def test_a_folder_that_others_could_enter_is_closed_to_them(own: EmbeddedMongod) -> None:
+def test_a_socket_folder_open_to_others_is_made_private(own: EmbeddedMongod) -> None:
     own.stop()
     own.socket_path.parent.chmod(0o777)
     own.start()
     assert stat.S_IMODE(own.socket_path.parent.stat().st_mode) == 0o700
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "data").mkdir()
@@ -187,7 +187,7 @@ def test_another_user_of_this_machine_is_refused(own: EmbeddedMongod) -> None:
     assert "PermissionError" in tried.stderr
 
 
-def test_why_it_ended_at_start_is_told_from_its_log(tmp_path: Path) -> None:
+def test_the_error_at_start_quotes_the_log(tmp_path: Path) -> None:
     (tmp_path / "storage.bson").write_bytes(b"no storage")
     with pytest.raises(MongodFailed) as failed:
         EmbeddedMongod(tmp_path).start()
@@ -206,7 +206,7 @@ def test_it_outlives_the_thread_that_started_it(own: EmbeddedMongod) -> None:
     assert own.running
 
 
-def test_a_forked_copy_of_its_owner_stops_nothing(own: EmbeddedMongod) -> None:
+def test_a_forked_copy_of_the_owner_does_not_stop_it(own: EmbeddedMongod) -> None:
     own.start()
     child = os.fork()
     if child == 0:
@@ -222,7 +222,7 @@ def test_a_forked_copy_of_its_owner_stops_nothing(own: EmbeddedMongod) -> None:
     assert notes(own) is not None
 
 
-def test_it_ends_with_an_owner_that_is_killed(tmp_path: Path, eventually: Eventually) -> None:
+def test_it_ends_when_its_owner_is_killed(tmp_path: Path, eventually: Eventually) -> None:
     code = (
         "import sys, threading; from gateway.store.embedded import EmbeddedMongod\n"
         "mongod = EmbeddedMongod(sys.argv[1]); mongod.start(); print(mongod.pid, flush=True)\n"
@@ -239,7 +239,7 @@ def test_it_ends_with_an_owner_that_is_killed(tmp_path: Path, eventually: Eventu
         assert notes(again) == []
 
 
-def test_its_unexpected_end_is_reported_and_its_stop_is_not(
+def test_an_unexpected_exit_is_reported_and_a_stop_is_not(
     tmp_path: Path, eventually: Eventually
 ) -> None:
     ended: list[str] = []
@@ -256,7 +256,7 @@ def test_its_unexpected_end_is_reported_and_its_stop_is_not(
     assert ended == ["ended"]
 
 
-def test_stopping_kills_one_that_does_not_stop(tmp_path: Path) -> None:
+def test_a_mongod_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     mongod = EmbeddedMongod(tmp_path, start_timeout_s=WAIT_S, stop_timeout_s=0.2)
     mongod.start()
     pid = mongod.pid

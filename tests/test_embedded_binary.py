@@ -18,7 +18,7 @@ def _no_mongod_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def test_one_on_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mongod_on_the_path_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path / "mongod", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert embedded_binary.find_mongod() == tmp_path / "mongod"
@@ -36,7 +36,7 @@ def test_one_on_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("darwin", "arm64", "--mongodb-uri"),
     ],
 )
-def test_without_any_it_is_said_what_to_install_here(
+def test_without_a_mongod_the_error_says_what_to_install(
     system: str,
     machine: str,
     advice: str,
@@ -51,7 +51,7 @@ def test_without_any_it_is_said_what_to_install_here(
     assert advice in str(missing.value)
 
 
-def test_a_packaged_one_without_its_run_bit_gets_it(
+def test_a_packaged_mongod_is_made_executable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packaged = script(tmp_path / "mongod", "")
@@ -61,7 +61,7 @@ def test_a_packaged_one_without_its_run_bit_gets_it(
     assert packaged.stat().st_mode & stat.S_IXUSR
 
 
-def test_one_of_another_owner_is_copied_once(
+def test_a_mongod_of_another_owner_is_copied_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packaged = script(tmp_path / "mongod", "")
@@ -95,7 +95,7 @@ def test_missing_libraries_are_named_with_how_to_install_them(
         EmbeddedMongod(tmp_path / "data").start()
 
 
-def test_a_data_directory_that_cannot_be_made_is_named(
+def test_a_data_directory_that_cannot_be_created_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(tmp_path / "mongod", "")

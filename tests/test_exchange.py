@@ -80,7 +80,7 @@ def get(answers: Callable[..., Iterable[bytes]], line: str = "GET / HTTP/1.1") -
     return [re.sub(rb"(Server|Date): [^\r]*\r\n", b"", first), *others]
 
 
-def test_the_head_is_sent_along_with_the_first_of_its_body() -> None:
+def test_the_head_is_sent_with_the_first_part_of_the_body() -> None:
     assert get(application("200 OK", FIVE, [b"he", b"llo"])) == [
         b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhe",
         b"llo",
@@ -93,7 +93,7 @@ def test_a_body_without_a_length_is_sent_in_chunks() -> None:
     assert sent == [head, b"C\r\nhello, world\r\n", b"1\r\n!\r\n", b"0\r\n\r\n"]
 
 
-def test_a_client_of_http_1_0_is_told_the_end_by_the_connection() -> None:
+def test_for_an_http_1_0_client_the_end_of_the_connection_ends_the_body() -> None:
     sent = get(application("200 OK", [], [b"hello"]), "GET / HTTP/1.0")
     assert sent == [b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nhello"]
 
@@ -106,17 +106,17 @@ def test_a_client_of_http_1_0_is_told_the_end_by_the_connection() -> None:
         ("GET / HTTP/1.1", "204 No Content", b""),
     ],
 )
-def test_what_has_no_body_gets_none(line: str, status: str, head: bytes) -> None:
+def test_an_answer_without_a_body_sends_none(line: str, status: str, head: bytes) -> None:
     sent = get(application(status, FIVE, [b"hello"]), line)
     began = f"HTTP/1.1 {status}\r\nConnection: keep-alive\r\n".encode()
     assert sent == [began + head + b"\r\n"]
 
 
-def test_no_byte_is_sent_beyond_the_length() -> None:
+def test_nothing_is_sent_beyond_the_content_length() -> None:
     assert b"".join(get(application("200 OK", FIVE, [b"hel", b"lo, world", b"!"])))[-5:] == b"hello"
 
 
-def test_the_connection_ends_behind_an_answer_that_is_shorter_than_it_says() -> None:
+def test_the_connection_ends_after_an_answer_shorter_than_its_length() -> None:
     received = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     _, short = exchange(received, application("200 OK", FIVE, [b"hel"]))
     assert short.is_last
@@ -126,7 +126,7 @@ def test_the_connection_ends_behind_an_answer_that_is_shorter_than_it_says() -> 
     assert not head.is_last
 
 
-def test_an_answer_without_any_piece_is_a_head() -> None:
+def test_an_answer_without_a_body_part_is_only_a_head() -> None:
     (head,) = get(application("200 OK", [("Content-Length", "0")], []))
     assert head.endswith(b"Content-Length: 0\r\n\r\n")
 
@@ -145,7 +145,9 @@ def test_an_answer_without_any_piece_is_a_head() -> None:
         ("OK", []),
     ],
 )
-def test_nobodys_value_becomes_a_header(status: str, headers: list[tuple[str, str]]) -> None:
+def test_an_invalid_status_or_header_sends_nothing(
+    status: str, headers: list[tuple[str, str]]
+) -> None:
     connection = Connection(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     request = next(Parser(Config(), connection, ("10.0.0.1", 7), Open()))
     done = Exchange(request, connection, is_last=False)  # type: ignore[arg-type]
@@ -155,7 +157,7 @@ def test_nobodys_value_becomes_a_header(status: str, headers: list[tuple[str, st
     assert not done.has_begun
 
 
-def test_an_answer_that_has_begun_cant_become_another() -> None:
+def test_an_answer_that_has_begun_cannot_be_replaced() -> None:
     def twice(_: Any, start_response: Callable[..., Any]) -> Iterator[bytes]:
         start_response("200 OK", FIVE)
         yield b"hel"
@@ -170,7 +172,7 @@ def test_an_answer_that_has_begun_cant_become_another() -> None:
     assert len(connection) == 1
 
 
-def test_an_application_begins_one_answer_alone() -> None:
+def test_an_application_can_begin_only_one_answer() -> None:
     def twice(_: Any, start_response: Callable[..., Any]) -> list[bytes]:
         start_response("200 OK", FIVE)
         start_response("200 OK", FIVE)
@@ -184,27 +186,27 @@ def test_an_application_begins_one_answer_alone() -> None:
     ("head", "is_last"),
     [("", False), ("Connection: close\r\n", True), ("Connection: keep-alive\r\n", False)],
 )
-def test_the_connection_ends_when_its_client_wants_it(head: str, is_last: bool) -> None:
+def test_the_connection_ends_if_the_client_asks(head: str, is_last: bool) -> None:
     received = f"GET / HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode()
     connection, done = exchange(received, application("200 OK", FIVE, [b"hello"]))
     assert done.is_last == is_last
     assert (b"Connection: close" in connection[0]) == is_last
 
 
-def test_it_ends_where_much_of_a_body_is_unread() -> None:
+def test_the_connection_ends_if_much_of_a_body_is_unread() -> None:
     received = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
     connection, done = exchange(received, application("413 Too Large", FIVE, [b"hello"]))
     assert done.is_last
     assert b"Connection: close" in connection[0]
 
 
-def test_a_client_that_waits_is_told_to_go_on() -> None:
+def test_a_client_that_expects_100_continue_gets_it() -> None:
     received = b"PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n"
     connection, _ = exchange(received, application("200 OK", FIVE, [b"hello"]))
     assert connection[0] == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def test_the_environment_is_that_of_pep_3333() -> None:
+def test_the_environment_follows_pep_3333() -> None:
     answers = application("200 OK", FIVE, [b"hello"])
     exchange(
         b"PUT /a%2Fb/%C3%A4?c=d HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
@@ -248,7 +250,7 @@ LINES = st.builds("{}:{}".format, NAMES, VALUES) | st.text(st.sampled_from("a :\
 @example(["A: b", " folded"])
 @example(["A: " + "b" * 300, "B:  c\t "])
 @example(["A: b"] * 200)
-def test_lines_that_are_remembered_are_parsed_as_gunicorn_parses_them(lines: list[str]) -> None:
+def test_cached_header_lines_are_parsed_as_gunicorn_parses_them(lines: list[str]) -> None:
     data = "\r\n".join(lines).encode("latin-1")
 
     def parsed(kind: type[Request]) -> object:

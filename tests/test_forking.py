@@ -33,7 +33,7 @@ Start = Callable[[tuple[str, ...], dict[str, str]], Any]
 
 
 def application(settings: Any) -> Any:
-    """The gateway's, after the worker has told what it is."""
+    """The gateway's, after the worker has written its names."""
     made = routing.create_application(settings)
     signals = {each.name: str(signal.getsignal(each)) for each in signal.Signals}
     told = {
@@ -73,7 +73,7 @@ def from_nothing(arguments: tuple[str, ...], environment: dict[str, str]) -> Any
     )
 
 
-def test_the_workers_of_a_fork_are_those_of_a_gateway_from_nothing(
+def test_workers_of_a_forked_gateway_are_like_those_of_a_fresh_one(
     mongodb_uri: str, database_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forked(arguments: tuple[str, ...], environment: dict[str, str]) -> Any:
@@ -111,7 +111,7 @@ def test_the_workers_of_a_fork_are_those_of_a_gateway_from_nothing(
     assert len(names) > 5000
 
 
-def test_how_it_ended_is_told(tmp_path: Path) -> None:
+def test_the_exit_status_of_a_fork_is_reported(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+") as log:
         refused = forking.start(("serve", "--no-such-flag"), log.fileno(), {})
         assert refused.wait(WAIT_S) == 2

@@ -57,7 +57,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     return made
 
 
-def test_it_waits_until_requests_hold_little(world: World) -> None:
+def test_collection_waits_until_requests_hold_little_memory(world: World) -> None:
     world.looks, world.held = 50, 200 * MIB
     assert world.look() == 0
     world.held = 0
@@ -65,7 +65,7 @@ def test_it_waits_until_requests_hold_little(world: World) -> None:
     assert world.look() == 1  # there was nothing since
 
 
-def test_where_they_always_hold_much_they_pause_after_two_minutes(world: World) -> None:
+def test_if_requests_always_hold_much_memory_they_pause_after_two_minutes(world: World) -> None:
     world.looks, world.held = 50, 200 * MIB
     world.now = 120.0
     assert (world.look(), world.paused) == (0, [])
@@ -73,14 +73,14 @@ def test_where_they_always_hold_much_they_pause_after_two_minutes(world: World) 
     assert (world.look(), world.paused) == (1, [8 * MIB])
 
 
-def test_it_is_left_until_later_where_they_did_not_come_to_hold_little(world: World) -> None:
+def test_collection_is_postponed_if_memory_does_not_drop_during_the_pause(world: World) -> None:
     world.looks, world.held, world.now, world.pauses = 50, 200 * MIB, 121.0, False
     assert (world.look(), world.paused) == (0, [8 * MIB])
     world.pauses = True
     assert world.look() == 1
 
 
-def test_what_takes_long_is_done_the_less_often(world: World) -> None:
+def test_a_slow_collection_runs_less_often(world: World) -> None:
     world.looks, world.takes_s = 50, 0.2
     assert world.look() == 1
     world.looks, world.now = 50, 200.0
@@ -89,7 +89,7 @@ def test_what_takes_long_is_done_the_less_often(world: World) -> None:
     assert world.look() == 2
 
 
-def test_it_waits_until_the_process_is_about_as_large_as_it_was(world: World) -> None:
+def test_collection_waits_until_the_process_is_about_as_large_as_before(world: World) -> None:
     """What it has grown by is, as a rule, what somebody is about to free."""
     world.looks, world.resident = 50, 129 * MIB
     assert world.look() == 0
@@ -99,12 +99,12 @@ def test_it_waits_until_the_process_is_about_as_large_as_it_was(world: World) ->
     assert world.look() == 2
 
 
-def test_what_is_kept_is_dropped_first_where_there_are_many_objects(world: World) -> None:
+def test_with_many_objects_caches_are_dropped_first(world: World) -> None:
     world.looks, world.objects, world.kept = 50, 1_000_000, 900_000
     assert (world.look(), world.objects) == (1, 100_000)
 
 
-def test_it_is_left_until_later_where_there_are_still_many(world: World) -> None:
+def test_with_many_objects_left_collection_is_postponed(world: World) -> None:
     world.looks, world.objects = 50, 1_000_000
     assert world.look() == 0
     world.objects, world.now = 1_000, 119.0
@@ -113,12 +113,12 @@ def test_it_is_left_until_later_where_there_are_still_many(world: World) -> None
     assert world.look() == 1
 
 
-def test_many_are_looked_through_where_the_process_has_grown_far(world: World) -> None:
+def test_many_objects_are_collected_if_the_process_has_grown_far(world: World) -> None:
     world.looks, world.objects, world.resident, world.now = 50, 1_000_000, 513 * MIB, 121.0
     assert world.look() == 1
 
 
-def test_python_itself_looks_at_young_objects_alone() -> None:
+def test_python_itself_collects_young_objects_only() -> None:
     before, alone = gc.get_threshold(), trees.are_left_alone
     try:
         Garbage(lambda: 0, lambda _: True, lambda: None).start()
@@ -131,7 +131,7 @@ def test_python_itself_looks_at_young_objects_alone() -> None:
         trees.are_left_alone = alone
 
 
-def test_a_large_tree_is_looked_at_neither_while_it_is_parsed_nor_later(
+def test_a_large_tree_is_never_scanned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trees, "are_left_alone", True)
@@ -157,7 +157,7 @@ def test_a_large_tree_is_looked_at_neither_while_it_is_parsed_nor_later(
         gc.unfreeze()
 
 
-def test_a_small_tree_is_like_any_other_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_tree_is_tracked_like_any_other_object(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "are_left_alone", True)
     held = trees.parse(msgspec.json.decode, b"[[1]]", 5)
     assert any(each is held for each in gc.get_objects())

@@ -112,13 +112,13 @@ def test_imports_point_one_way(place: str) -> None:
                 assert not f"{module}.".startswith(f"{forbidden}."), f"{path} imports {module}"
 
 
-def test_only_the_store_speaks_to_mongodb() -> None:
+def test_only_the_store_imports_mongodb_packages() -> None:
     for path in files("gateway"):
         if "gateway/store/" not in path.as_posix():
             assert not [m for m in imports(path) if m.split(".")[0] in {"pymongo", "bson"}], path
 
 
-def test_the_commit_loop_is_handed_its_clock_and_its_luck() -> None:
+def test_the_commit_loop_gets_clock_and_randomness_passed_in() -> None:
     places = [name for name in INNER if name not in {"access", "settings", "store", "runtime"}]
     for place in places:
         for path in package(place):
@@ -131,7 +131,7 @@ def test_the_commit_loop_is_handed_its_clock_and_its_luck() -> None:
             assert not used, path
 
 
-def test_the_server_knows_its_app_by_its_protocol_alone() -> None:
+def test_the_server_uses_its_app_through_the_protocol_only() -> None:
     """Not by names in strings, which no type checker follows."""
     tree = ast.parse((ROOT / "gateway/server/exchange.py").read_text())
     (protocol,) = [
@@ -170,7 +170,7 @@ def package_of(module: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", MAY_IMPORT)
-def test_a_package_imports_what_its_row_says(name: str) -> None:
+def test_a_package_imports_exactly_what_its_row_says(name: str) -> None:
     imported = {package_of(module) for path in package(name) for module in imports(path)}
     found = imported - {name, None}
     assert found == set(MAY_IMPORT[name].split())

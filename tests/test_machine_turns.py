@@ -54,7 +54,7 @@ def workers(tmp_path: Path) -> Any:
         worker.process.kill()
 
 
-def test_one_worker_at_a_time_has_a_catalogs_turn(workers: list[Worker]) -> None:
+def test_only_one_worker_at_a_time_has_a_catalogs_turn(workers: list[Worker]) -> None:
     a, b = workers
     assert a.take("c")
     assert not b.take("c")
@@ -64,7 +64,7 @@ def test_one_worker_at_a_time_has_a_catalogs_turn(workers: list[Worker]) -> None
     assert not b.end("c"), "nobody waits any more"
 
 
-def test_who_gives_up_waits_no_longer(workers: list[Worker]) -> None:
+def test_a_worker_that_gives_up_no_longer_waits(workers: list[Worker]) -> None:
     a, b = workers
     a.take("c")
     b.take("c")
@@ -72,7 +72,7 @@ def test_who_gives_up_waits_no_longer(workers: list[Worker]) -> None:
     assert not a.end("c")
 
 
-def test_a_killed_worker_holds_no_turn(
+def test_a_killed_worker_loses_its_turn(
     workers: list[Worker], eventually: Callable[..., Any]
 ) -> None:
     a, b = workers
@@ -92,7 +92,7 @@ def test_the_last_process_that_closes_the_file_removes_it(
     assert not (tmp_path / "turns").exists()
 
 
-def test_files_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path: Path) -> None:
+def test_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     names = [turns_path("mongodb://a", name).name for name in ("dead", "living", "own")]
     dead, living, own = (tmp_path / name for name in names)
     killed, other = Worker(dead), Worker(living)
@@ -113,13 +113,13 @@ def test_files_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path:
         other.process.kill()
 
 
-def test_the_file_is_the_same_for_the_same_database_only() -> None:
+def test_only_the_same_database_has_the_same_file() -> None:
     assert turns_path("mongodb://a", "x") == turns_path("mongodb://a", "x")
     assert turns_path("mongodb://a", "x") != turns_path("mongodb://a", "y")
     assert "secret" not in str(turns_path("mongodb://user:secret@a", "x"))
 
 
-def test_workers_know_who_else_is_there(tmp_path: Path, eventually: Callable[..., Any]) -> None:
+def test_workers_know_the_other_workers(tmp_path: Path, eventually: Callable[..., Any]) -> None:
     made = [Worker(tmp_path / "turns") for _ in range(4)]
     for worker in made:
         worker.take("c")  # it is there by then
@@ -134,7 +134,7 @@ def test_workers_know_who_else_is_there(tmp_path: Path, eventually: Callable[...
         worker.process.kill()
 
 
-def test_the_workers_of_a_file_share_a_secret_that_nobody_else_can_read(
+def test_workers_that_share_a_file_share_a_secret_unreadable_to_others(
     workers: list[Worker], tmp_path: Path
 ) -> None:
     a, b = workers
@@ -144,21 +144,21 @@ def test_the_workers_of_a_file_share_a_secret_that_nobody_else_can_read(
     assert MachineTurns(tmp_path / "another").secret != a.secret("")
 
 
-def test_a_file_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+def test_a_file_readable_by_others_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "turns").touch(0o644)
     with pytest.raises(PermissionError, match="remove it"):
         MachineTurns(tmp_path / "turns")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_a_file_that_somebody_else_made_is_not_used(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "turns").touch(0o600)
     os.chown(tmp_path / "turns", 65534, 65534)
     with pytest.raises(PermissionError):
         MachineTurns(tmp_path / "turns")
 
 
-def test_without_a_folder_for_their_file_there_are_no_turns(
+def test_without_a_temporary_folder_there_are_no_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def no_folder() -> str:

@@ -59,7 +59,7 @@ class Taking:
         assert self.error is None
 
 
-def test_what_is_given_back_is_free_again() -> None:
+def test_released_memory_is_free_again() -> None:
     memory = memory_of(10, 10)
     account = memory.account()
     account.take(1 * MIB)
@@ -72,7 +72,7 @@ def test_what_is_given_back_is_free_again() -> None:
     assert held(memory) == 0
 
 
-def test_a_request_that_asks_for_more_than_its_part_is_refused_before_it_has_it() -> None:
+def test_a_request_above_its_part_is_refused_before_it_gets_the_memory() -> None:
     memory = memory_of(100, 10)
     account = memory.account()
     account.take(6 * MIB)
@@ -82,7 +82,7 @@ def test_a_request_that_asks_for_more_than_its_part_is_refused_before_it_has_it(
     assert held(memory) == 6
 
 
-def test_who_finds_no_room_waits_until_there_is_some(eventually: Eventually) -> None:
+def test_a_request_waits_until_there_is_room(eventually: Eventually) -> None:
     memory = memory_of(10, 10)
     first, second = memory.account(), memory.account()
     first.take(6 * MIB)
@@ -95,7 +95,7 @@ def test_who_finds_no_room_waits_until_there_is_some(eventually: Eventually) -> 
     assert memory.readings().waited == 1
 
 
-def test_whether_there_is_room_is_told_without_a_wait(eventually: Eventually) -> None:
+def test_room_can_be_checked_without_waiting(eventually: Eventually) -> None:
     memory = memory_of(10, 10)
     ann, bob = owned(memory, "ann"), owned(memory, "bob")
     assert ann.has_room(10 * MIB)
@@ -111,7 +111,7 @@ def test_whether_there_is_room_is_told_without_a_wait(eventually: Eventually) ->
     assert held(memory) == 6
 
 
-def test_who_needs_less_overtakes_nobody(eventually: Eventually) -> None:
+def test_a_smaller_request_does_not_overtake(eventually: Eventually) -> None:
     memory = memory_of(10, 10)
     first, second, third = (memory.account() for _ in range(3))
     first.take(6 * MIB)
@@ -124,7 +124,7 @@ def test_who_needs_less_overtakes_nobody(eventually: Eventually) -> None:
     small.wait()
 
 
-def test_who_waits_too_long_is_refused_and_may_try_again() -> None:
+def test_a_request_that_waits_too_long_is_refused_and_may_be_retried() -> None:
     memory = memory_of(10, 10, patience_s=0.01)
     first = memory.account()
     first.take(10 * MIB)
@@ -133,7 +133,7 @@ def test_who_waits_too_long_is_refused_and_may_try_again() -> None:
     assert (memory.readings().waiting, memory.readings().refused, held(memory)) == (0, 1, 10)
 
 
-def test_the_longest_goes_on_though_all_wait_for_each_other() -> None:
+def test_the_longest_waiting_request_continues_when_all_wait_for_each_other() -> None:
     """All hold some and need more: without the rule they would wait until they are refused."""
     memory = memory_of(10, 8)
     accounts = [memory.account() for _ in range(5)]
@@ -147,7 +147,7 @@ def test_the_longest_goes_on_though_all_wait_for_each_other() -> None:
     assert held(memory) == 0
 
 
-def test_who_needs_nothing_more_waits_for_nobody(eventually: Eventually) -> None:
+def test_a_request_that_needs_nothing_more_does_not_wait(eventually: Eventually) -> None:
     """All that is held could be given back: nobody who holds some may wait for those who don't."""
     memory = memory_of(10, 10)
     first, second = memory.account(), memory.account()
@@ -161,7 +161,7 @@ def test_who_needs_nothing_more_waits_for_nobody(eventually: Eventually) -> None
     waiting.wait()
 
 
-def test_who_held_nothing_is_never_the_longest() -> None:
+def test_an_account_that_held_nothing_is_never_the_longest() -> None:
     """Such an account would stay the first for ever, and nobody else would be let on."""
     memory = memory_of(10, 8)
     for nothing in memory.account(), memory.own_account():
@@ -176,7 +176,7 @@ def test_who_held_nothing_is_never_the_longest() -> None:
         taking.account.close()
 
 
-def test_a_principal_leaves_room_to_others(eventually: Eventually) -> None:
+def test_one_principal_leaves_room_for_others(eventually: Eventually) -> None:
     memory = memory_of(16, 16)
     anns = [owned(memory, "ann") for _ in range(3)]
     for each in anns[:2]:
@@ -188,7 +188,7 @@ def test_a_principal_leaves_room_to_others(eventually: Eventually) -> None:
     waiting.wait()
 
 
-def test_an_answer_that_waits_to_be_sent_is_held_and_nothing_else() -> None:
+def test_only_the_answer_counts_while_it_waits_to_be_sent() -> None:
     memory = memory_of(10, 10)
     account = memory.account()
     account.take(8 * MIB)
@@ -201,7 +201,7 @@ def test_an_answer_that_waits_to_be_sent_is_held_and_nothing_else() -> None:
     assert memory.readings().held_bytes == 0, "small ones aren't counted"
 
 
-def test_unsent_answers_are_no_reason_to_take_the_process_beyond_its_bound(
+def test_unsent_answers_do_not_let_the_process_exceed_its_bound(
     eventually: Eventually,
 ) -> None:
     memory = memory_of(10, 10)
@@ -219,7 +219,7 @@ def test_unsent_answers_are_no_reason_to_take_the_process_beyond_its_bound(
     waiting.wait()
 
 
-def test_where_unsent_answers_leave_a_little_one_at_a_time_goes_on() -> None:
+def test_if_unsent_answers_leave_little_room_one_request_at_a_time_continues() -> None:
     memory = memory_of(10, 8)
     unread = memory.account()
     unread.keep(9 * MIB)
@@ -230,7 +230,7 @@ def test_where_unsent_answers_leave_a_little_one_at_a_time_goes_on() -> None:
     assert held(memory) == 9
 
 
-def test_an_estimate_leaves_room_to_what_is_known() -> None:
+def test_an_estimate_leaves_room_for_known_sizes() -> None:
     account = memory_of(100, 40).account()
     account.take_record(50 * MIB)
     account.take_chain([b"[]," * MIB])
@@ -238,7 +238,7 @@ def test_an_estimate_leaves_room_to_what_is_known() -> None:
         assert account.held == 38 * MIB
 
 
-def test_what_was_decoded_is_held_as_what_it_takes() -> None:
+def test_decoded_data_counts_with_its_real_size() -> None:
     account = memory_of(100, 40).account()
     account.take(MIB)
     held = account.held
@@ -250,7 +250,7 @@ def test_what_was_decoded_is_held_as_what_it_takes() -> None:
     assert account.held >= held + 800_000
 
 
-def test_what_requests_wait_for_is_counted_and_never_kept_waiting() -> None:
+def test_memory_that_requests_wait_for_is_counted_and_never_waits() -> None:
     memory = memory_of(10, 10)
     memory.account().take(10 * MIB)
     own = memory.own_account()
@@ -267,7 +267,7 @@ def test_what_requests_wait_for_is_counted_and_never_kept_waiting() -> None:
     assert held(memory) == 15
 
 
-def test_a_pause_waits_for_those_who_hold_some_and_lets_nobody_begin(
+def test_a_pause_waits_for_requests_that_hold_memory_and_blocks_new_ones(
     eventually: Eventually,
 ) -> None:
     memory = memory_of(10, 8)
@@ -292,7 +292,7 @@ def test_a_pause_waits_for_those_who_hold_some_and_lets_nobody_begin(
     assert held_then == [3 + 2]  # with what was given to whom it let go on
 
 
-def test_a_pause_that_takes_too_long_is_given_up() -> None:
+def test_a_pause_that_takes_too_long_is_abandoned() -> None:
     memory = memory_of(10, 8)
     account = memory.account()
     account.take(4 * MIB)
@@ -321,7 +321,7 @@ def size_of(value: Any) -> int:
 
 @settings(max_examples=200, deadline=None)
 @given(JSON)
-def test_parsed_json_takes_no_more_than_is_told(value: Any) -> None:
+def test_parsed_json_takes_no_more_memory_than_estimated(value: Any) -> None:
     many = msgspec.json.decode(msgspec.json.encode([value] * 20))
     assert size_of(many) <= 1.1 * parsed_bytes(many) + 200
 
@@ -349,7 +349,7 @@ WORST = [
 
 
 @pytest.mark.parametrize("value", WORST)
-def test_neither_does_what_takes_most(value: Any) -> None:
+def test_the_costliest_json_takes_no_more_memory_than_estimated(value: Any) -> None:
     text = msgspec.json.encode(value)
     decoded = msgspec.json.decode(text)
     assert size_of(decoded) <= 1.1 * parsed_bytes(decoded)
@@ -357,7 +357,7 @@ def test_neither_does_what_takes_most(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", WORST)
-def test_a_record_takes_no_more_than_is_told_by_its_length(value: Any) -> None:
+def test_a_record_takes_no_more_memory_than_estimated_from_its_length(value: Any) -> None:
     record = bson.encode({"content": value})
     account = memory_of(1000, 1000).account()
     account.take_record(len(record))

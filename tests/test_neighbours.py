@@ -1,4 +1,4 @@
-"""Messages between real processes: who lives, dies, stands still, ends, or is somebody else's."""
+"""Messages between real processes: that live, die, stop, end, or belong to another user."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def connected(group: str, *others: int, to: tuple[int, ...] = ()) -> Neighbours:
     return ours
 
 
-def test_questions_are_answered_side_by_side(group: str, other: Other) -> None:
+def test_questions_are_answered_concurrently(group: str, other: Other) -> None:
     ours = connected(group, other.pid)
     answers: list[Any] = []
 
@@ -108,7 +108,7 @@ def test_questions_are_answered_side_by_side(group: str, other: Other) -> None:
     assert len(answers) == 3
 
 
-def test_a_worker_that_is_not_there_takes_nothing(group: str, other: Other) -> None:
+def test_an_absent_worker_accepts_nothing(group: str, other: Other) -> None:
     others = Neighbours("of others", SECRET)
     for ours, worker in ((others, other.pid), (Neighbours(group, SECRET), os.getpid())):
         assert ours.ask(worker, b"x", until()) is None
@@ -116,14 +116,14 @@ def test_a_worker_that_is_not_there_takes_nothing(group: str, other: Other) -> N
         assert ours.ask(worker, b"x", until()) is None
 
 
-def test_what_a_worker_dies_with_is_an_error(group: str, other: Other) -> None:
+def test_a_question_lost_with_a_worker_is_an_error(group: str, other: Other) -> None:
     ours = connected(group, other.pid)
     with pytest.raises(ConnectionResetError):
         ours.ask(other.pid, b"die", until())
     wait_until(lambda: ours.ask(other.pid, b"x", until()) is None and ours.others() == [])
 
 
-def test_a_question_that_can_not_be_answered_is_an_error(group: str, other: Other) -> None:
+def test_a_question_that_cannot_be_answered_is_an_error(group: str, other: Other) -> None:
     """Whoever waits has an error at once, and the next connection is as good."""
     ours = connected(group, other.pid)
     with pytest.raises(ConnectionResetError):
@@ -131,7 +131,7 @@ def test_a_question_that_can_not_be_answered_is_an_error(group: str, other: Othe
     wait_until(lambda: ours.ask(other.pid, b"x", until()) is not None)
 
 
-def test_a_worker_that_stands_still_is_asked_once(group: str, other: Other) -> None:
+def test_a_stopped_worker_is_asked_only_once(group: str, other: Other) -> None:
     ours = connected(group, other.pid)
     os.kill(other.pid, signal.SIGSTOP)
     with pytest.raises(TimeoutError):
@@ -143,7 +143,7 @@ def test_a_worker_that_stands_still_is_asked_once(group: str, other: Other) -> N
     assert ours.ask(other.pid, b"third", until()) is not None
 
 
-def test_nobody_waits_for_a_worker_that_stands_still_from_the_beginning(
+def test_nobody_waits_for_a_worker_that_never_answered(
     group: str, other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each caller waited a second for it to answer, one after the other; links to other workers
@@ -161,7 +161,7 @@ def test_nobody_waits_for_a_worker_that_stands_still_from_the_beginning(
     wait_until(lambda: ours.ask(other.pid, b"x", until()) is not None)
 
 
-def test_a_worker_that_could_not_be_connected_to_is_left_alone_for_a_while(
+def test_a_worker_that_could_not_be_connected_to_is_avoided_for_a_while(
     group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = []
@@ -178,7 +178,9 @@ def test_a_worker_that_could_not_be_connected_to_is_left_alone_for_a_while(
     assert ours.others() == [1], "it may be there by now"
 
 
-def test_who_ends_answers_what_is_under_way_and_takes_no_more(group: str, other: Other) -> None:
+def test_an_ending_worker_answers_pending_questions_and_accepts_no_more(
+    group: str, other: Other
+) -> None:
     ours = connected(group, other.pid)
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(ours.ask(other.pid, b"slow", until())))
@@ -194,7 +196,7 @@ def test_who_ends_answers_what_is_under_way_and_takes_no_more(group: str, other:
     wait_until(lambda: ours.ask(other.pid, b"x", until()) is None and ours.others() == [])
 
 
-def test_who_ends_knows_of_a_connection_that_is_just_taken(
+def test_an_ending_worker_waits_for_a_connection_being_accepted(
     group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question that came by it would be lost, with its outcome unknown."""
@@ -221,7 +223,7 @@ def test_who_ends_knows_of_a_connection_that_is_just_taken(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_another_users_process_is_not_talked_to(group: str) -> None:
+def test_a_process_of_another_user_is_refused(group: str) -> None:
     """Under the very name of one of ours."""
     stranger = Other(group, user=65534)
     try:
@@ -237,7 +239,7 @@ def refused(ours: Neighbours, worker: int) -> None:
 
 
 @pytest.mark.parametrize("knows", ["who asks", "who answers", "both"])
-def test_who_does_not_know_the_secret_is_not_talked_to(group: str, knows: str) -> None:
+def test_a_process_without_the_secret_is_refused(group: str, knows: str) -> None:
     """A process of the same user in another container of the network, for example."""
     wrong = b"w" * 32
     other = Other(group, secret=wrong if knows == "who asks" else SECRET)
@@ -259,7 +261,9 @@ def raw_connection(group: str, worker: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("sent", [b"", b"x" * 63, b"x" * 64, b"x" * 10_000])
-def test_nothing_of_a_stranger_is_read(group: str, other: Other, sent: bytes) -> None:
+def test_nothing_is_read_from_an_unauthenticated_process(
+    group: str, other: Other, sent: bytes
+) -> None:
     """Not even by whoever repeats what another connection proved: each has its own challenge."""
     with raw_connection(group, other.pid) as stranger:
         assert len(stranger.recv(100)) == 32, "the challenge"
@@ -270,7 +274,7 @@ def test_nothing_of_a_stranger_is_read(group: str, other: Other, sent: bytes) ->
     connected(group, other.pid)
 
 
-def test_a_proof_is_good_for_one_connection(group: str, other: Other) -> None:
+def test_a_proof_is_valid_for_one_connection_only(group: str, other: Other) -> None:
     ours, sent = Neighbours(group, SECRET), []
 
     class Tapped:
@@ -291,7 +295,9 @@ def test_a_proof_is_good_for_one_connection(group: str, other: Other) -> None:
 
 
 @pytest.mark.parametrize("answers", ["anything", "what it was told"])
-def test_who_answers_without_the_secret_is_not_asked_anything(group: str, answers: str) -> None:
+def test_a_process_that_answers_without_the_secret_is_asked_nothing(
+    group: str, answers: str
+) -> None:
     """Not even where it repeats the proof of who asks."""
     ours = Neighbours(group, SECRET)
     asking, stranger = socket.socketpair()
@@ -310,7 +316,7 @@ def test_who_answers_without_the_secret_is_not_asked_anything(group: str, answer
         assert told == [False]
 
 
-def test_who_waits_is_told_that_a_connection_is_lost_whatever_keeps_it_from_sending() -> None:
+def test_a_waiting_caller_learns_of_a_lost_connection_whatever_the_send_error() -> None:
     reading = threading.Event()
 
     class Broken:

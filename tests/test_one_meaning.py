@@ -57,12 +57,12 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert twice(class_names()) == set()
 
 
-def test_few_files_have_one_name() -> None:
+def test_few_files_share_a_name() -> None:
     assert twice(file_names()) == SHARED_FILES
     assert len(SHARED_FILES) <= 10
 
 
-def test_no_two_classes_and_no_two_files_differ_by_an_s() -> None:
+def test_no_two_class_or_file_names_differ_only_by_an_s() -> None:
     assert pairs(class_names()) == set()
     assert pairs(file_names()) == set()
     assert pairs(Counter(["Draft", "Drafts", "Acl"])) == {"Draft"}

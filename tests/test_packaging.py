@@ -47,7 +47,7 @@ def test_make_knows_the_target_and_lists_it(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "bench", "serve"])
-def test_what_needs_mongodb_installs_it_first(target: str) -> None:
+def test_a_target_that_needs_mongodb_installs_it_first(target: str) -> None:
     rule = re.search(rf"(?m)^{target}:([^#]*)", (ROOT / "Makefile").read_text())
     assert rule is not None
     installed = ["java", "chromium", "$(INSTALLED_SPARK)"] if target == "test" else ["$(INSTALLED)"]
@@ -68,7 +68,7 @@ def test_ci_lints_and_tests_with_the_same_commands_as_people() -> None:
     assert subprocess.run(("bash", "-n", str(script)), check=False).returncode == 0
 
 
-def test_every_dependency_says_what_it_is_for() -> None:
+def test_every_dependency_has_a_reason() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     for requirement in (*BASE, *EXTRAS["server"], *EXTRAS["otel"], *EXTRAS["dev"]):
         assert re.search(rf'"{re.escape(requirement)}", +# \S', text), requirement
@@ -110,7 +110,7 @@ def base_names() -> set[str]:
     return {name for name, owners in found if base & set(map(canonicalize_name, owners))}
 
 
-def test_the_library_imports_nothing_beyond_the_base_installation() -> None:
+def test_the_library_imports_only_the_base_installation() -> None:
     """Neither at once nor later; Spark itself is there where the data source is asked for."""
     used = set()
     modules = [ROOT / f"{name}.py" for name in PROJECT["tool"]["setuptools"]["py-modules"]]
@@ -126,7 +126,7 @@ def test_the_library_imports_nothing_beyond_the_base_installation() -> None:
     assert base_names() <= {*used, "_re2"}, "what of the base installation is for the service?"
 
 
-def test_the_commands_over_http_import_nothing_beyond_the_base_installation() -> None:
+def test_the_commands_over_http_import_only_the_base_installation() -> None:
     to_look_at = ["gateway.cli.main", *(entry.module for entry in COMMANDS.values())]
     seen: set[str] = set()
     while to_look_at:
@@ -178,7 +178,7 @@ def test_the_service_needs_the_extra_server_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_installation_stays_small() -> None:
+def test_an_installation_has_few_packages() -> None:
     """Base: 8 packages at the most, the project's own among them. The server has as many as it had
     before there were agents and Kafka, and none of theirs."""
     base, server = distributions(BASE), distributions([*BASE, *EXTRAS["server"]])
@@ -201,7 +201,7 @@ def test_an_executor_needs_the_base_installation_and_its_spark(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
-def test_all_is_all_the_extras() -> None:
+def test_the_extra_all_contains_every_other_extra() -> None:
     groups = dict(EXTRAS)
     (everything,) = groups.pop("all")
     assert everything == f"metadata-gateway[{','.join(groups)}]"
@@ -247,7 +247,7 @@ def _is_left_out(file: Path, rules: list[str]) -> bool:
     return left_out
 
 
-def test_the_image_is_built_from_what_the_wheel_needs_alone() -> None:
+def test_the_image_is_built_only_from_files_the_wheel_needs() -> None:
     context = build_context()
     top = {file.parts[0] for file in context}
     files = {"LICENSE", "README.md", "openapi.yaml", "pyproject.toml", "requirements.lock"}
@@ -257,7 +257,7 @@ def test_the_image_is_built_from_what_the_wheel_needs_alone() -> None:
     assert PROJECT["project"]["readme"] in files
 
 
-def test_what_the_wheel_carries_is_in_the_build_context() -> None:
+def test_every_file_of_the_wheel_is_in_the_build_context() -> None:
     context = build_context()
     for file in context:
         if (ROOT / file).is_symlink():  # a link to what isn't there is left out of the wheel
@@ -274,7 +274,7 @@ def copied(steps: list[tuple[str, str]]) -> list[str]:
     return [value.split()[0] for name, value in steps if name == "COPY" and "--from" not in value]
 
 
-def test_the_image_installs_what_the_lock_file_names_and_nothing_else() -> None:
+def test_the_image_installs_only_packages_of_the_lock_file() -> None:
     steps = instructions()
     assert copied(steps) == ["requirements.lock", "."]
     installs = [value for name, value in steps if name == "RUN" and "pip install" in value]
@@ -306,12 +306,12 @@ def test_the_lock_file_has_every_dependency_at_a_version_that_is_allowed() -> No
     assert [name for name, (_, hashes) in pins.items() if not hashes] == []
 
 
-def test_the_lock_file_names_no_place_to_fetch_from() -> None:
+def test_the_lock_file_names_no_package_index() -> None:
     assert "://" not in (ROOT / "requirements.lock").read_text()
 
 
 @pytest.mark.parametrize("name", ["gevent", "gunicorn", "prometheus-client"])
-def test_what_is_built_on_internals_has_an_upper_bound(name: str) -> None:
+def test_dependencies_whose_internals_are_used_have_an_upper_bound(name: str) -> None:
     found = [Requirement(each) for each in EXTRAS["server"]]
     (requirement,) = [each for each in found if each.name == name]
     assert {each.operator for each in requirement.specifier} == {">=", "<"}
@@ -328,7 +328,7 @@ def test_compose_starts_a_replica_set_before_the_gateway() -> None:
     assert int(gateway["stop_grace_period"].removesuffix("s")) > graceful
 
 
-def test_container_files_give_variables_that_exist() -> None:
+def test_container_files_set_existing_variables() -> None:
     known = {row.variable for row in SETTINGS}
     for name in ("Dockerfile", "compose.yaml"):
         for variable in re.findall(r"\bGATEWAY_[A-Z_]+\b", (ROOT / name).read_text()):

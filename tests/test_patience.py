@@ -43,7 +43,7 @@ def _is_fixed(limit: ast.expr, name: str) -> bool:
     return isinstance(value, int | float) and value >= _SHORT[name]
 
 
-def test_limits_of_time_are_those_of_patience() -> None:
+def test_tests_take_time_limits_from_patience() -> None:
     found = []
     for path in sorted(TESTS.rglob("*.py")):
         if path.relative_to(TESTS).parts[0] not in _APART:
@@ -53,7 +53,7 @@ def test_limits_of_time_are_those_of_patience() -> None:
     assert not found, "take WAIT_S of tests/patience.py:\n" + "\n".join(found)
 
 
-def test_however_patient_no_setting_of_a_gateway_is_above_its_bound() -> None:
+def test_no_setting_in_tests_exceeds_its_bound_at_any_patience() -> None:
     code = (
         "from gateway.settings import resolve; from tests.patience import UNHURRIED\n"
         "resolve({name: str(value) for name, value in UNHURRIED.items()})"
@@ -79,7 +79,7 @@ def test_however_patient_no_setting_of_a_gateway_is_above_its_bound() -> None:
         ("pytest.mark.timeout(300)(test)", True),
     ],
 )
-def test_a_fixed_limit_is_found(line: str, is_fixed: bool) -> None:
+def test_a_fixed_time_limit_is_found(line: str, is_fixed: bool) -> None:
     assert bool(list(fixed_limits(line))) is is_fixed
 
 
@@ -94,5 +94,5 @@ def begun() -> float:
     return begun
 
 
-def test_a_wait_of_gevent_begins_when_the_test_does(begun: float) -> None:
+def test_a_gevent_timeout_starts_with_the_test(begun: float) -> None:
     assert gevent.get_hub().loop.now() >= begun + 0.1

@@ -14,7 +14,7 @@ from gateway.server import resolving
 from tests.patience import WAIT_S
 
 
-def test_names_that_are_not_answered_leave_threads_for_all_others(
+def test_lookups_without_an_answer_leave_threads_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, answered = threading.Semaphore(0), threading.Event()

@@ -1,4 +1,4 @@
-"""What watches all commands of all tests can tell those that name their catalog from others."""
+"""The watch over the commands of all tests recognizes commands that don't name a catalog."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.patience import WAIT_MS
         {"reply_id": "r", "$or": [{"_id": "c\0k"}, {"_id": {"$gt": "d\0", "$lt": "d\1"}}]},
     ],
 )
-def test_a_query_that_names_its_catalogs_is_let_through(query: dict[str, Any]) -> None:
+def test_a_query_that_names_its_catalogs_is_allowed(query: dict[str, Any]) -> None:
     assert routing.unrouted({"find": "commits", "filter": query}) == []
     assert routing.unrouted({"delete": "documents", "deletes": [{"q": query}]}) == []
 
@@ -41,7 +41,7 @@ def test_a_query_that_names_its_catalogs_is_let_through(query: dict[str, Any]) -
         {"$or": [{"_id": "c\0k"}, {"reply_id": "r"}]},
     ],
 )
-def test_one_that_does_not_is_found(query: dict[str, Any]) -> None:
+def test_a_query_that_does_not_name_its_catalogs_is_found(query: dict[str, Any]) -> None:
     named = {"_id": "c\0k"}
     assert routing.unrouted({"find": "commits", "filter": query}) == [query]
     updates = [{"q": named, "u": {}}, {"q": query, "u": {}}]
@@ -50,7 +50,9 @@ def test_one_that_does_not_is_found(query: dict[str, Any]) -> None:
     assert routing.unrouted({"find": "catalogs", "filter": query}) == []
 
 
-def test_a_store_is_watched(mongodb_uri: str, database_name: str, unrouted: list[str]) -> None:
+def test_commands_of_a_store_are_watched(
+    mongodb_uri: str, database_name: str, unrouted: list[str]
+) -> None:
     class Careless(MongoStore):
         def look(self) -> None:
             with self._on.reading() as session:

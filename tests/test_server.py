@@ -103,7 +103,7 @@ class Served:
         return code, out, self._errors.read()
 
 
-def assert_only_told_to_have_stopped(ended: tuple[int, str, str]) -> None:
+def assert_clean_stop(ended: tuple[int, str, str]) -> None:
     code, out, errors = ended
     assert (code, out) == (0, "")
     (line,) = errors.splitlines()
@@ -172,7 +172,7 @@ def test_the_ready_line_is_printed_once_for_all_workers(tmp_path: Path) -> None:
     how: dict[str, Any] = {"application": "create_from_nothing", "fork": False}
     with serving(tmp_path, NO_DATABASE, "--workers=3", **how) as server:
         assert server.get("/")[0] == 200
-        assert_only_told_to_have_stopped(server.stop())
+        assert_clean_stop(server.stop())
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -192,10 +192,10 @@ def test_a_request_that_runs_is_finished_before_the_end(
         (tmp_path / "go").touch()
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, b"done")
-        assert_only_told_to_have_stopped(server.ended())
+        assert_clean_stop(server.ended())
 
 
-def test_idle_connections_do_not_hold_the_end(tmp_path: Path) -> None:
+def test_idle_connections_do_not_delay_the_shutdown(tmp_path: Path) -> None:
     with serving(tmp_path, NO_DATABASE, "--graceful-timeout-s=3600") as server:
         idle = server.connect()
         idle.request("GET", "/")
@@ -206,7 +206,7 @@ def test_idle_connections_do_not_hold_the_end(tmp_path: Path) -> None:
         unused.close()
 
 
-def test_a_connection_that_is_idle_for_too_long_ends(tmp_path: Path) -> None:
+def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
     with serving(tmp_path, NO_DATABASE, keepalive_s=1) as server:
         idle = server.connect()
         idle.request("GET", "/")
@@ -218,7 +218,7 @@ def test_a_connection_that_is_idle_for_too_long_ends(tmp_path: Path) -> None:
         assert server.get("/")[0] == 200
 
 
-def test_workers_that_are_still_starting_do_not_hold_the_end(tmp_path: Path) -> None:
+def test_workers_still_starting_do_not_delay_the_shutdown(tmp_path: Path) -> None:
     # The first of them is ready, and the others are importing.
     arguments = (NO_DATABASE, "--workers=6", "--graceful-timeout-s=3600")
     how: dict[str, Any] = {"application": "create_from_nothing", "fork": False}
@@ -226,7 +226,7 @@ def test_workers_that_are_still_starting_do_not_hold_the_end(tmp_path: Path) -> 
         assert server.stop()[0] == 0
 
 
-def test_an_application_whose_worker_was_stopped_while_it_was_made_is_told(tmp_path: Path) -> None:
+def test_an_application_created_while_its_worker_is_stopped_is_stopped_too(tmp_path: Path) -> None:
     """What it has begun already ends: a relay gives its subscriptions back."""
     with serving(tmp_path, NO_DATABASE, "--workers=1", application="create_stopped", fork=False):
         assert (tmp_path / "told").exists()
@@ -253,7 +253,7 @@ def test_a_worker_that_died_is_replaced(tmp_path: Path, eventually: Eventually) 
         assert server.get("/")[1]["pid"] != first
 
 
-def test_of_a_write_that_met_a_defect_nobody_says_that_it_was_not_applied(tmp_path: Path) -> None:
+def test_a_write_that_met_a_defect_is_not_reported_as_not_applied(tmp_path: Path) -> None:
     with serving(tmp_path, NO_DATABASE, application="create_failing") as server:
         for request, applied in (("GET /", "no"), ("PUT /", "unknown")):
             asked = f"{request} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
@@ -263,7 +263,7 @@ def test_of_a_write_that_met_a_defect_nobody_says_that_it_was_not_applied(tmp_pa
             assert told == (500, "internal_error", applied)
 
 
-def test_a_request_for_which_there_is_no_memory_may_be_sent_again_if_nothing_was_applied(
+def test_a_request_without_memory_may_be_retried_if_nothing_was_applied(
     tmp_path: Path,
 ) -> None:
     asked = "{} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
@@ -293,7 +293,7 @@ def test_a_reload_replaces_the_workers_and_ends_none_before_another_serves(
         assert "was sent SIGKILL" not in server.errors()
 
 
-def test_a_new_worker_that_dies_is_replaced_while_the_old_one_still_finishes(
+def test_a_new_worker_that_dies_is_replaced_while_the_old_one_finishes(
     tmp_path: Path, eventually: Eventually
 ) -> None:
     with serving(tmp_path, NO_DATABASE, "--workers=1") as server:
@@ -325,7 +325,7 @@ def test_a_worker_that_cannot_be_started_now_is_started_later(
         assert server.get("/")[1]["pid"] != first
 
 
-def test_a_replacement_that_cannot_begin_ends_nothing(
+def test_a_replacement_that_fails_to_start_ends_no_worker(
     tmp_path: Path, eventually: Eventually
 ) -> None:
     with serving(
@@ -337,9 +337,7 @@ def test_a_replacement_that_cannot_begin_ends_nothing(
         assert server.get("/")[1]["pid"] != first
 
 
-def test_a_worker_that_finds_no_memory_any_more_is_replaced(
-    tmp_path: Path, eventually: Eventually
-) -> None:
+def test_a_worker_out_of_memory_is_replaced(tmp_path: Path, eventually: Eventually) -> None:
     with serving(tmp_path, NO_DATABASE, "--workers=1") as server:
         first = server.get("/without-memory")[1]["pid"]
         eventually(lambda: not psutil.pid_exists(first))
@@ -388,9 +386,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-def test_a_request_that_cannot_be_parsed_is_refused_as_the_clients_fault(
-    case: str, served: Served
-) -> None:
+def test_an_unparsable_request_is_refused_as_a_client_error(case: str, served: Served) -> None:
     request, status = MALFORMED[case]
     actual, head, body = served.send(request)
     assert actual == status
@@ -401,7 +397,7 @@ def test_a_request_that_cannot_be_parsed_is_refused_as_the_clients_fault(
     assert (problem["applied"], problem["retryable"]) == ("no", False)
 
 
-def test_of_a_client_of_http_1_0_no_host_is_asked(served: Served) -> None:
+def test_an_http_1_0_client_needs_no_host_header(served: Served) -> None:
     assert served.send(b"GET / HTTP/1.0\r\n\r\n")[0] == 200
 
 
@@ -427,7 +423,7 @@ def test_a_whole_body_is_read(body: bytes, served: Served) -> None:
     assert (status, json.loads(answer)) == (200, {"length": 3})
 
 
-def test_the_longest_names_and_long_conditions_are_accepted(served: Served) -> None:
+def test_the_longest_names_and_conditions_are_accepted(served: Served) -> None:
     key = "%F0%9F%98%80" * 256  # 1024 bytes
     catalog = "%C3%BC" * 256  # 512 bytes
     condition = "x" * (HEADER_BYTES_MAX - 100)
@@ -436,7 +432,7 @@ def test_the_longest_names_and_long_conditions_are_accepted(served: Served) -> N
 
 
 @pytest.mark.parametrize("name", ["SCRIPT_NAME", "PATH_INFO", "Script-Name", "X-Forwarded-Proto"])
-def test_no_header_changes_where_a_request_leads(name: str, served: Served) -> None:
+def test_no_header_changes_the_target_of_a_request(name: str, served: Served) -> None:
     url = f"http://127.0.0.1:{served.port}/documents/key"
     for value in ("/documents", "https"):
         status, answer = served.get("/documents/key", **{name: value})
@@ -449,7 +445,7 @@ def test_an_address_in_use_is_one_line_and_exit_code_1(served: Served, tmp_path:
         assert process.ended() == (1, "", message)
 
 
-def test_an_application_that_cannot_be_made_ends_the_service_with_exit_code_1(
+def test_an_application_that_cannot_be_created_is_exit_code_1(
     tmp_path: Path,
 ) -> None:
     arguments = ("serve", "--bind=127.0.0.1:0", NO_DATABASE)
@@ -476,7 +472,7 @@ class TestEmbedded:
         (mongod,) = (child for child in children if child.name() == "mongod")
         return mongod
 
-    def test_it_stops_after_the_last_request(
+    def test_the_embedded_mongod_stops_after_the_last_request(
         self, embedded: Served, tmp_path: Path, eventually: Eventually
     ) -> None:
         mongod = self.mongod(embedded)
@@ -489,10 +485,10 @@ class TestEmbedded:
         assert mongod.is_running()
         (tmp_path / "go").touch()
         assert connection.getresponse().read() == b"done"
-        assert_only_told_to_have_stopped(embedded.ended())
+        assert_clean_stop(embedded.ended())
         assert not mongod.is_running()
 
-    def test_it_survives_a_worker_and_its_replacement(
+    def test_the_embedded_mongod_survives_a_replaced_worker(
         self, embedded: Served, eventually: Eventually
     ) -> None:
         mongod = self.mongod(embedded)
@@ -502,14 +498,14 @@ class TestEmbedded:
         assert embedded.get("/")[1]["pid"] != first
         assert mongod.is_running()
 
-    def test_nothing_outlives_a_gateway_that_is_killed(
+    def test_no_process_outlives_a_killed_gateway(
         self, embedded: Served, eventually: Eventually
     ) -> None:
         family = psutil.Process(embedded.process.pid).children()
         embedded.process.send_signal(signal.SIGKILL)
         eventually(lambda: not any(child.is_running() for child in family))
 
-    def test_the_service_ends_with_it(self, embedded: Served) -> None:
+    def test_the_service_ends_with_its_embedded_mongod(self, embedded: Served) -> None:
         self.mongod(embedded).kill()
         code, out, err = embedded.ended()
         assert (code, out) == (1, "")
@@ -519,7 +515,7 @@ class TestEmbedded:
         assert last["level"] == "critical"
 
 
-def test_a_full_disk_is_named_where_the_embedded_mongodb_can_not_go_on(
+def test_if_the_embedded_mongodb_cannot_start_a_full_disk_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
@@ -544,7 +540,7 @@ def test_a_full_disk_is_named_where_the_embedded_mongodb_can_not_go_on(
     ("open_files", "wanted", "connections"),
     [(128, 4096, 64), (1024, 4096, 624), (1024, 100, 100), (5000, 4096, 4096), (-1, 4096, 4096)],
 )
-def test_connections_leave_open_files_to_what_serves_them(
+def test_the_limit_of_connections_leaves_open_files_for_the_server(
     open_files: int, wanted: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []

@@ -46,7 +46,7 @@ def test_a_killed_worker_is_replaced_and_a_stopped_one_does_not_outlive_it(
     eventually(lambda: not lives(process))
 
 
-def test_a_service_that_can_not_start_says_why(mongodb_uri: str) -> None:
+def test_a_service_that_cannot_start_says_why(mongodb_uri: str) -> None:
     gateway = RunningGateway(mongodb_uri, "no/database")
     with pytest.raises(ServiceError, match="database must be"):
         gateway.start()

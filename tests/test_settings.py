@@ -29,14 +29,14 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(None, 1), (1, 1), (2, 1), (3, 2), (64, 2)])
-def test_two_cores_have_one_worker(
+def test_the_default_number_of_workers_depends_on_the_cores(
     monkeypatch: pytest.MonkeyPatch, cores: int | None, workers: int
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert resolve({}).settings.workers == workers
 
 
-def test_a_flag_goes_before_the_variable_which_goes_before_the_default(
+def test_a_flag_overrides_the_variable_and_the_variable_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
@@ -49,7 +49,7 @@ def test_a_flag_goes_before_the_variable_which_goes_before_the_default(
     assert (by_flag.settings.workers, by_flag.sources["workers"]) == (4, "--workers")
 
 
-def test_every_default_is_allowed_by_its_own_row() -> None:
+def test_every_default_is_a_valid_value() -> None:
     settings = resolve({}).settings
     for row in SETTINGS:
         value = getattr(settings, row.name)
@@ -84,7 +84,7 @@ def test_every_default_is_allowed_by_its_own_row() -> None:
         ("depth_max", "101"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_setting_its_source_and_what_is_allowed(
+def test_a_wrong_value_is_refused_with_setting_source_and_allowed_values(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = next(row for row in SETTINGS if row.name == name)
@@ -116,13 +116,13 @@ def test_sizes_are_bytes_or_binary_units(text: str, value: int) -> None:
         ("gateway.example:0", Address("gateway.example", 0)),
     ],
 )
-def test_addresses_are_read_and_shown_alike(text: str, address: Address) -> None:
+def test_addresses_are_parsed_and_shown_in_the_same_form(text: str, address: Address) -> None:
     assert resolve({"bind": text}).settings.bind == address
     assert str(address) == text
 
 
 @pytest.mark.parametrize("text", ["true", "1", "YES"])
-def test_a_switch_is_read_from_its_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_can_be_set_by_its_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_EMBEDDED", text)
     assert resolve({}).settings.embedded is True
     assert resolve({"embedded": False}).settings.embedded is False
@@ -140,7 +140,7 @@ def test_a_flag_for_one_mongodb_overrules_a_variable_for_the_other(
     assert (by_uri.settings.embedded, by_uri.settings.mongodb_uri) == (False, URI)
 
 
-def test_two_mongodbs_from_sources_of_one_kind_are_refused(
+def test_two_mongodb_settings_of_the_same_source_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(SettingError, match="--embedded and --mongodb-uri"):
@@ -167,7 +167,7 @@ def test_limits_that_contradict_each_other_are_refused(flags: dict[str, str]) ->
     assert refused.value.setting == given
 
 
-def test_a_variable_can_name_a_file_that_holds_the_value(
+def test_a_variable_can_name_a_file_with_the_value(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     secret = tmp_path / "uri"
@@ -179,7 +179,7 @@ def test_a_variable_can_name_a_file_that_holds_the_value(
         resolve({})
 
 
-def test_the_effective_value_of_what_is_derived_is_shown() -> None:
+def test_derived_settings_are_shown_with_their_effective_value() -> None:
     """It was - where the prefix follows from the issuer, and where there is none."""
 
     def shown(**flags: str) -> str:
@@ -239,12 +239,12 @@ def test_credentials_are_never_shown() -> None:
         ("s3cret", "***"),
     ],
 )
-def test_masking_hides_what_it_does_not_understand(uri: str, masked: str) -> None:
+def test_masking_hides_everything_it_does_not_understand(uri: str, masked: str) -> None:
     assert mask_uri(uri) == masked
 
 
 @pytest.mark.parametrize("name", REMOVED)
-def test_a_setting_that_was_removed_is_refused_with_what_to_do(
+def test_a_removed_setting_is_refused_with_a_remedy(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = CliRunner().invoke(main, ["settings", flag_of(name), "4"])
@@ -333,7 +333,7 @@ def test_access_control_can_be_off_where_this_machine_alone_can_reach_it(host: s
     "host",
     ["0.0.0.0", "[::]", "10.0.0.1", "gateway.example", "localhost.example", "127.0.0.1.nip.io"],
 )
-def test_access_control_is_never_off_where_others_can_come(
+def test_access_control_cannot_be_off_on_a_reachable_address(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GATEWAY_ACCESS", "off")
@@ -356,15 +356,13 @@ def test_access_control_is_never_off_where_others_can_come(
         ({"jwt_audience": "a"}, "jwt_jwks_url"),
     ],
 )
-def test_settings_that_need_each_other_are_given_together(
-    given: dict[str, str], needed: str
-) -> None:
+def test_a_setting_without_the_one_it_needs_is_refused(given: dict[str, str], needed: str) -> None:
     with pytest.raises(SettingError, match=f"has no effect without {needed}"):
         resolve(given)
 
 
 @pytest.mark.parametrize("text", ["none", "HS256", "RS256,HS512", "", "RS256,RS256", "rs256"])
-def test_no_algorithm_is_allowed_by_which_a_public_key_is_a_secret(text: str) -> None:
+def test_symmetric_jwt_algorithms_are_refused(text: str) -> None:
     with pytest.raises(SettingError):
         resolve({"jwt_algorithms": text})
     assert resolve({"jwt_algorithms": "ES256, EdDSA"}).settings.jwt_algorithms == ("ES256", "EdDSA")
@@ -384,12 +382,12 @@ def test_no_algorithm_is_allowed_by_which_a_public_key_is_a_secret(text: str) ->
         "https://a /",
     ],
 )
-def test_keys_are_fetched_from_the_web_alone(text: str) -> None:
+def test_keys_are_fetched_only_by_http_or_https(text: str) -> None:
     with pytest.raises(SettingError, match="jwt_jwks_url must be"):
         resolve({"jwt_jwks_url": text, "jwt_issuer": "a", "jwt_audience": "b"})
 
 
 @pytest.mark.parametrize("text", ["http://127.0.0.1:9/jwks", "http://[::1]/", "http://localhost/"])
-def test_keys_come_by_plain_http_from_this_machine_alone(text: str) -> None:
+def test_keys_may_be_fetched_by_plain_http_from_this_machine_only(text: str) -> None:
     given = {"jwt_jwks_url": text, "jwt_issuer": "a", "jwt_audience": "b"}
     assert resolve(given).settings.jwt_jwks_url == text

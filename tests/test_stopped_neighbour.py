@@ -1,4 +1,4 @@
-"""A worker that stands still beside one that goes on: real processes, real turns, real messages."""
+"""A stopped worker beside a running one: real processes, real turns, real messages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     turns.close()
 
 
-def test_no_request_of_a_worker_fails_because_its_neighbour_stands_still(
+def test_no_request_of_a_worker_fails_because_its_neighbour_is_stopped(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped with turns in its hands, before anybody has spoken with it: the callers of its
@@ -93,8 +93,8 @@ def test_no_request_of_a_worker_fails_because_its_neighbour_stands_still(
         assert {each.result(2 * WAIT_S) for each in sick} == {1, 2, 3, 4}
 
 
-def test_once_it_goes_on_it_is_asked_again(machine: Machine) -> None:
-    """By its owner's answer a write that is handed over can be told from one that isn't."""
+def test_a_neighbour_that_resumes_is_asked_again(machine: Machine) -> None:
+    """The answer of its home worker shows that a write was handed over."""
     catalog = next(c for c in SICK if home_worker(c, (os.getpid(), machine.other)) == machine.other)
     os.kill(machine.other, signal.SIGSTOP)
     machine.gateway._hand_over.start(catalog)

@@ -39,7 +39,7 @@ def computes(slices: TimeSlices, clock: Clock, seconds: float) -> None:
     slices.tick(0, sys._getframe())
 
 
-def test_who_waits_for_a_turn_goes_on_one_between_two_looks_in_order(clock: Clock) -> None:
+def test_waiting_requests_continue_one_at_a_time_in_order(clock: Clock) -> None:
     slices, done = TimeSlices(), list[str]()
     looks: dict[int, list[str]] = {}
 
@@ -59,7 +59,7 @@ def test_who_waits_for_a_turn_goes_on_one_between_two_looks_in_order(clock: Cloc
     assert all(len(at_once) == 1 for at_once in looks.values()), looks
 
 
-def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(clock: Clock) -> None:
+def test_requests_shorter_than_a_slice_share_one_round(clock: Clock) -> None:
     """Forty requests are ready at once, and each takes 20 ms."""
     slices, done = TimeSlices(), list[int]()
     cpu.slices.yield_now = slices.yield_now
@@ -76,7 +76,7 @@ def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(cl
     assert all(len(at_once) <= 2 for at_once in looks.values()), looks
 
 
-def test_who_begins_and_who_goes_on_take_turns(clock: Clock) -> None:
+def test_new_and_waiting_requests_take_turns(clock: Clock) -> None:
     slices, order = TimeSlices(), list[str]()
     cpu.slices.yield_now = slices.yield_now
 
@@ -93,7 +93,7 @@ def test_who_begins_and_who_goes_on_take_turns(clock: Clock) -> None:
     assert order[:6].count("heavy") >= 2
 
 
-def test_others_have_their_turn_between_two_slices(clock: Clock) -> None:
+def test_others_run_between_two_slices(clock: Clock) -> None:
     slices, order = TimeSlices(), list[str]()
 
     def heavy() -> None:
@@ -110,7 +110,7 @@ def test_others_have_their_turn_between_two_slices(clock: Clock) -> None:
     assert order == ["heavy", "light", "heavy"]
 
 
-def test_short_work_and_work_that_is_no_section_gives_no_turns(clock: Clock) -> None:
+def test_short_work_and_work_outside_sections_does_not_yield(clock: Clock) -> None:
     slices, order = TimeSlices(), list[str]()
 
     def run(account: CpuAccount | None, seconds: float) -> None:
@@ -125,7 +125,7 @@ def test_short_work_and_work_that_is_no_section_gives_no_turns(clock: Clock) -> 
         assert order == ["done", "other"]
 
 
-def test_what_holds_all_others_up_is_counted_and_told(
+def test_a_computation_that_blocks_all_others_is_counted_and_logged(
     clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = cpu.Slices()
@@ -139,15 +139,13 @@ def test_what_holds_all_others_up_is_counted_and_told(
     assert "computes" in record.places[0]  # type: ignore[attr-defined]
 
 
-def passed_between_looks(looks: list[int]) -> int:
+def most_per_round(looks: list[int]) -> int:
     """The most that passed between two looks at the sockets; ``looks`` has the last one of each."""
     return max(Counter(looks).values())
 
 
 @pytest.mark.parametrize("count", [1, 10])
-def test_who_sends_its_body_as_fast_as_it_is_read_gives_others_their_turn(
-    clock: Clock, count: int
-) -> None:
+def test_reading_a_fast_body_yields_to_others(clock: Clock, count: int) -> None:
     """No read waits: neither for one body, nor for several that come at once."""
     slices, looks = TimeSlices(), list[int]()
     cpu.slices.yield_now = slices.yield_now
@@ -165,10 +163,10 @@ def test_who_sends_its_body_as_fast_as_it_is_read_gives_others_their_turn(
     gevent.joinall([gevent.spawn(read) for _ in range(count)], raise_error=True)
     assert len(looks) == count * 4 * MIB // 65_536
     # A slice is over after five; each of the others has begun with one before it knew.
-    assert passed_between_looks(looks) <= 5 + count
+    assert most_per_round(looks) <= 5 + count
 
 
-def test_what_is_let_in_between_two_looks_computes_for_one_slice(clock: Clock) -> None:
+def test_admitted_requests_compute_for_one_slice_per_round(clock: Clock) -> None:
     """Requests that take 10 ms each; of those that take less, a number of them."""
     slices, looks = TimeSlices(), list[int]()
     turnstile = Turnstile(lambda: False)
@@ -183,10 +181,10 @@ def test_what_is_let_in_between_two_looks_computes_for_one_slice(clock: Clock) -
         gevent.sleep(0.001)
         gevent.joinall([gevent.spawn(request, seconds) for _ in range(100)], raise_error=True)
         assert len(looks) == 100
-        assert passed_between_looks(looks) == at_once
+        assert most_per_round(looks) == at_once
 
 
-def test_a_slice_that_is_over_keeps_out_all_but_urgent_requests(clock: Clock) -> None:
+def test_after_its_slice_only_urgent_requests_are_admitted(clock: Clock) -> None:
     slices, passed = TimeSlices(), dict[str, int]()
     turnstile = Turnstile(lambda: False)
 
@@ -206,8 +204,8 @@ def test_a_slice_that_is_over_keeps_out_all_but_urgent_requests(clock: Clock) ->
     assert passed["urgent"] < passed["first"]
 
 
-def test_what_is_thrown_away_of_a_body_gives_others_their_turn(clock: Clock) -> None:
-    """After a refusal, of a client that goes on sending as fast as it can."""
+def test_discarding_a_body_yields_to_others(clock: Clock) -> None:
+    """After a refusal, of a client that keeps sending as fast as it can."""
     slices, looks = TimeSlices(), list[int]()
     turnstile = Turnstile(lambda: False)
     worker = SimpleNamespace(turnstile=turnstile, idle={}, alive=True, is_surplus=lambda _: False)
@@ -225,4 +223,4 @@ def test_what_is_thrown_away_of_a_body_gives_others_their_turn(clock: Clock) -> 
     visit: Any = _Visit
     gevent.joinall([gevent.spawn(visit(worker, Client()).discard)], raise_error=True)
     assert len(looks) == 16 * MIB // 65_536
-    assert passed_between_looks(looks) <= 6
+    assert most_per_round(looks) <= 6

@@ -19,9 +19,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("full", "at_a_time"), [(False, 32), (True, 8)])
-def test_between_two_looks_at_the_sockets_only_some_pass_in_order(
-    full: bool, at_a_time: int
-) -> None:
+def test_only_some_requests_pass_per_round_in_order(full: bool, at_a_time: int) -> None:
     turnstile = Turnstile(lambda: full)
     passed: list[int] = []
     looked: list[int] = []
@@ -41,7 +39,7 @@ def test_between_two_looks_at_the_sockets_only_some_pass_in_order(
     assert max(after - before for before, after in pairwise(looked)) <= 4 * at_a_time
 
 
-def test_whoever_came_last_is_let_in_first() -> None:
+def test_the_last_to_come_is_admitted_first() -> None:
     clock = Clock()
     room = WaitingRoom(clock)
     entered: list[int] = []
@@ -60,7 +58,7 @@ def test_whoever_came_last_is_let_in_first() -> None:
     assert entered == [2, 1, 0]
 
 
-def test_only_so_many_are_refused_in_a_second() -> None:
+def test_the_number_of_refusals_per_second_is_bounded() -> None:
     clock = Clock()
     room = WaitingRoom(clock)
     at_once = _refuse_at_once(room)
@@ -69,7 +67,7 @@ def test_only_so_many_are_refused_in_a_second() -> None:
     assert 14 <= _refuse_at_once(room) <= 16
 
 
-def test_nobody_waits_for_long() -> None:
+def test_no_request_waits_long() -> None:
     room = WaitingRoom(Clock())
     for _ in range(10_000):
         assert room.until_refusal_s() <= 15

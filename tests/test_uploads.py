@@ -136,7 +136,7 @@ def test_an_upload_opened_under_a_condition_never_replaces_another_state(
 
 
 @pytest.mark.parametrize("condition", OPENED_UNDER)
-def test_an_upload_whose_condition_still_holds_replaces(
+def test_an_upload_whose_condition_is_still_true_replaces(
     gateway: GatewayService, condition: str
 ) -> None:
     upload = opened(gateway, OPENED_UNDER[condition](write(gateway, 1)))
@@ -144,7 +144,7 @@ def test_an_upload_whose_condition_still_holds_replaces(
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
-def test_an_upload_opened_under_none_replaces_whatever_is_there(
+def test_an_upload_opened_without_a_condition_replaces_any_state(
     gateway: GatewayService, meanwhile: str
 ) -> None:
     write(gateway, 1)
@@ -153,7 +153,9 @@ def test_an_upload_opened_under_none_replaces_whatever_is_there(
     applied(commit(gateway, upload))
 
 
-def test_create_only_conflicts_where_somebody_else_created(gateway: GatewayService) -> None:
+def test_create_only_conflicts_if_somebody_else_created_the_document(
+    gateway: GatewayService,
+) -> None:
     upload = opened(gateway, ABSENT)
     write(gateway, 1)
     with pytest.raises(UploadConflict):
@@ -163,7 +165,7 @@ def test_create_only_conflicts_where_somebody_else_created(gateway: GatewayServi
 
 
 @pytest.mark.parametrize("conditions", [matching("0-x"), ABSENT])
-def test_a_condition_that_is_false_at_opening_opens_nothing(
+def test_a_false_condition_opens_no_upload(
     gateway: GatewayService, conditions: Preconditions
 ) -> None:
     write(gateway, 1)
@@ -172,7 +174,7 @@ def test_a_condition_that_is_false_at_opening_opens_nothing(
     assert not isinstance(caught.value, UploadConflict)
 
 
-def test_a_conflict_names_every_document_that_is_not_as_it_was(gateway: GatewayService) -> None:
+def test_a_conflict_names_every_document_that_has_changed(gateway: GatewayService) -> None:
     token = write(gateway, 1)
     other = Composite((("other", None), ("k", token)))
     upload = opened(gateway, Preconditions(if_match=frozenset({other})))
@@ -182,7 +184,7 @@ def test_a_conflict_names_every_document_that_is_not_as_it_was(gateway: GatewayS
     assert [each.key for each in caught.value.conflict.stale] == ["other"]
 
 
-def test_pinned_conditions_hold_of_that_document_alone() -> None:
+def test_pinned_conditions_are_about_that_document_only() -> None:
     then = document({}, revision=5)
     other = Composite((("other", "3-a"),))
     tags = frozenset({"0-x", then.token, other, CatalogTag(7)})
@@ -196,7 +198,7 @@ def test_pinned_conditions_hold_of_that_document_alone() -> None:
     assert kept == Preconditions(if_none_match=none_match | ANY_TAG)
 
 
-def test_what_was_remembered_outlives_the_process(gateway: GatewayService) -> None:
+def test_the_pinned_conditions_survive_the_process(gateway: GatewayService) -> None:
     token = write(gateway, 1)
     revision = int(token.partition("-")[0], 16)
     tags = frozenset({token, Composite((("a", None), ("b", "3-x"))), CatalogTag(revision)})
@@ -222,7 +224,7 @@ def test_attributes_that_are_too_large_open_nothing(gateway: GatewayService) -> 
         opened(gateway, attributes={"a": "x" * 70_000})
 
 
-def test_a_commit_is_made_once_and_asked_again_gives_the_first_result(
+def test_a_repeated_commit_returns_the_first_result(
     gateway: GatewayService,
 ) -> None:
     upload = opened(gateway)
@@ -235,7 +237,7 @@ def test_a_commit_is_made_once_and_asked_again_gives_the_first_result(
     assert content_of(gateway) == 7
 
 
-def test_a_committed_upload_has_no_parts_and_takes_none(gateway: GatewayService) -> None:
+def test_a_committed_upload_has_no_parts_and_accepts_none(gateway: GatewayService) -> None:
     upload = opened(gateway)
     outcome = applied(commit(gateway, upload))
     found = gateway.uploads.find("c", upload.upload.id, ME)
@@ -332,7 +334,7 @@ def test_open_uploads_are_bounded_and_leave_room_to_others(
     begin(bounded, ME)
 
 
-def test_a_committed_upload_leaves_its_room(bounded: GatewayService) -> None:
+def test_a_committed_upload_frees_its_room(bounded: GatewayService) -> None:
     for number in range(6):
         upload = begin(bounded, ME)
         bounded.uploads.put_part(upload, 1, b"x" * 20)
@@ -356,7 +358,7 @@ def test_parts_of_all_uploads_are_bounded_and_leave_room_to_others(bounded: Gate
     bounded.uploads.put_part(bobs, 2, b"x")
 
 
-def test_where_everybody_is_the_same_one_there_are_no_shares_of_uploads(
+def test_without_access_control_uploads_have_no_shares(
     bounded: GatewayService,
 ) -> None:
     for _ in range(4):
@@ -375,7 +377,7 @@ def test_a_part_of_an_upload_that_was_dropped_is_not_kept(bounded: GatewayServic
         bounded.uploads.put_part(upload, 1, b"x")
 
 
-def test_an_upload_ends_with_its_time(gateway: GatewayService, clock: SetClock) -> None:
+def test_an_upload_expires(gateway: GatewayService, clock: SetClock) -> None:
     upload = opened(gateway)
     clock.passed_s = 59
     gateway.uploads.find("c", upload.upload.id, ME)
@@ -384,7 +386,7 @@ def test_an_upload_ends_with_its_time(gateway: GatewayService, clock: SetClock) 
         gateway.uploads.find("c", upload.upload.id, ME)
 
 
-def test_only_whoever_opened_it_finds_it(gateway: GatewayService) -> None:
+def test_an_upload_is_visible_only_to_the_principal_that_opened_it(gateway: GatewayService) -> None:
     upload = opened(gateway)
     for catalog, principal in (("c", Principal("other", ())), ("other", ME)):
         gateway.uploads.drop(catalog, upload.upload.id, principal)
@@ -397,7 +399,7 @@ def test_only_whoever_opened_it_finds_it(gateway: GatewayService) -> None:
         gateway.uploads.find("c", upload.upload.id, ME)
 
 
-def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
+def test_a_committed_upload_is_remembered_until_it_expires(
     clock: SetClock, store: MemoryStore
 ) -> None:
     """However short other replies are kept, and though the note beside it was lost."""
@@ -414,7 +416,7 @@ def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
 
 @pytest.mark.parametrize("value", [2, 3])  # 2 is there already
 @pytest.mark.parametrize("step", ["end_upload", "drop_parts"])
-def test_what_a_worker_that_died_left_of_a_committed_upload_is_ended_by_who_finds_it(
+def test_leftovers_of_a_committed_upload_of_a_dead_worker_are_cleaned_up(
     bounded: GatewayService,
     staged: MemoryUploads,
     monkeypatch: pytest.MonkeyPatch,
@@ -443,7 +445,7 @@ def test_what_a_worker_that_died_left_of_a_committed_upload_is_ended_by_who_find
 
 
 @pytest.mark.parametrize("left", [{1}, {2}, set()])
-def test_a_commit_beside_a_drop_takes_no_part_of_an_upload_for_the_whole(
+def test_a_commit_during_a_drop_does_not_commit_an_incomplete_upload(
     gateway: GatewayService, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch, left: set[int]
 ) -> None:
     """A client that gives up drops it, while its commit may still be under way."""
@@ -462,7 +464,9 @@ def test_a_commit_beside_a_drop_takes_no_part_of_an_upload_for_the_whole(
         gateway.uploads.content(gateway.uploads.find("c", upload.id, ME), None)
 
 
-def test_nor_beside_another_commit(gateway: GatewayService, staged: MemoryUploads) -> None:
+def test_a_commit_during_another_commit_does_not_commit_an_incomplete_upload(
+    gateway: GatewayService, staged: MemoryUploads
+) -> None:
     upload = opened(gateway)
     found = gateway.uploads.find("c", upload.upload.id, ME)
     committed = gateway.uploads.commit(upload, 2, 1, sent_bytes=1)
@@ -473,7 +477,7 @@ def test_nor_beside_another_commit(gateway: GatewayService, staged: MemoryUpload
     assert earlier(gateway, upload).replayed
 
 
-def test_a_commit_that_changed_nothing_is_remembered_as_long_as_the_upload_lives(
+def test_a_commit_that_changed_nothing_is_remembered_until_the_upload_expires(
     clock: SetClock, store: MemoryStore, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its end couldn't be noted, and keys are remembered for less."""
@@ -498,14 +502,14 @@ def test_a_commit_that_changed_nothing_is_remembered_as_long_as_the_upload_lives
     assert content_of(later) == 5
 
 
-def test_a_part_beside_a_commit_is_told_of_it(gateway: GatewayService) -> None:
+def test_a_part_sent_after_the_commit_is_refused(gateway: GatewayService) -> None:
     upload = opened(gateway)
     commit(gateway, upload)
     with pytest.raises(UploadCommitted):
         gateway.uploads.put_part(upload, 2, b"3")
 
 
-def test_what_the_database_refuses_is_told_as_that_and_not_as_out_of_reach(
+def test_a_refusal_by_the_database_is_not_reported_as_unreachable(
     gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: object) -> None:
@@ -520,7 +524,7 @@ def test_what_the_database_refuses_is_told_as_that_and_not_as_out_of_reach(
     assert "the database refuses a write: a validator refuses it" in caplog.text
 
 
-def test_one_that_is_dropped_while_its_end_is_noted_stays_dropped(
+def test_an_upload_dropped_while_its_end_is_recorded_stays_dropped(
     gateway: GatewayService, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload = opened(gateway)

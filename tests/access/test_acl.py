@@ -22,7 +22,7 @@ ADMIN = Principal("zoe", (Grant(Role.ADMIN, "team/*"), Grant(Role.READ, "*")))
 
 
 @pytest.mark.parametrize("attributes", [None, {}, {"team": "x"}, {"acl": {}}])
-def test_without_lists_nobody_is_narrowed(attributes: Any) -> None:
+def test_without_lists_every_principal_may_read_and_write(attributes: Any) -> None:
     assert may_read(ANN, "c", attributes)
     assert may_write(ANN, "c", attributes)
 
@@ -44,14 +44,14 @@ def test_without_lists_nobody_is_narrowed(attributes: Any) -> None:
         (["b*"], False),
     ],
 )
-def test_a_list_lets_in_whom_one_of_its_patterns_stands_for(
+def test_a_list_allows_the_principals_that_match_one_of_its_patterns(
     patterns: list[str], listed: bool
 ) -> None:
     assert may_read(ANN, "c", {"acl": {"read": patterns}}) == listed
     assert may_write(ANN, "c", {"acl": {"write": patterns}}) == listed
 
 
-def test_each_list_is_for_itself() -> None:
+def test_the_read_list_and_the_write_list_are_independent() -> None:
     assert may_write(ANN, "c", {"acl": {"read": []}})
     assert may_read(ANN, "c", {"acl": {"write": []}})
     only_write: Any = {"acl": {"read": ["bob"], "write": ["ann"]}}
@@ -59,7 +59,7 @@ def test_each_list_is_for_itself() -> None:
     assert not may_read(ANN, "c", only_write)
 
 
-def test_admins_of_the_catalog_are_never_narrowed() -> None:
+def test_admins_of_the_catalog_are_never_restricted() -> None:
     closed: Any = {"acl": {"read": [], "write": []}}
     assert may_read(ADMIN, "team/c", closed)
     assert may_write(ADMIN, "team/c", closed)
@@ -83,7 +83,7 @@ MALFORMED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("acl", "pointer"), MALFORMED)
-def test_what_is_no_acl_is_told_where_and_lets_in_admins_alone(acl: Any, pointer: str) -> None:
+def test_a_malformed_acl_names_its_pointer_and_allows_only_admins(acl: Any, pointer: str) -> None:
     with pytest.raises(AclMalformed) as refused:
         acl_of({"acl": acl})
     assert refused.value.pointer == pointer
@@ -105,7 +105,7 @@ def test_a_list_that_is_written_has_a_hundred_names_at_most(right: str) -> None:
         assert refused.value.pointer == pointer
 
 
-def test_longer_ones_that_are_stored_count_as_ever_and_are_matched_once(
+def test_longer_lists_that_are_already_stored_still_apply_and_are_matched_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     matched: list[str] = []
@@ -134,11 +134,11 @@ def test_longer_ones_that_are_stored_count_as_ever_and_are_matched_once(
     st.text("ab*", max_size=12),
     st.text("ab", max_size=12),
 )
-def test_a_star_stands_for_any_text(pattern: str, name: str) -> None:
+def test_a_star_matches_any_text(pattern: str, name: str) -> None:
     expected = re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name) is not None
     assert matches(pattern, name) == expected
 
 
-def test_thousands_of_stars_are_not_gone_through() -> None:
+def test_thousands_of_stars_are_matched_without_backtracking() -> None:
     assert matches("*" * 60_000 + "n", "ann")
     assert not matches("*a" * 30_000, "a" * 255)

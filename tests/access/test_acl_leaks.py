@@ -1,4 +1,4 @@
-"""A secret in a protected document appears in nothing that the service tells anybody else.
+"""A secret in a protected document appears in no answer of the service to anybody else.
 
 It is planted wherever a document can hold something, in what it was and is; then everybody else
 asks every route there is, in every way that answers or refuses.
@@ -131,13 +131,13 @@ def paths(people: People, endpoint: str, rule: str) -> list[str]:
     return [path.format(upload=upload, pin=pin) for path in READS[endpoint]]
 
 
-def told(answer: TestResponse) -> str:
+def text_of(answer: TestResponse) -> str:
     headers = "".join(f"{name}: {value}\n" for name, value in answer.headers)
     return f"{answer.status}\n{headers}\n{answer.get_data(as_text=True)}"
 
 
 @pytest.mark.parametrize("name", ["bob", "wes", "eve"])
-def test_no_route_that_reads_tells_the_secret(name: str, people: People) -> None:
+def test_no_read_route_reveals_the_secret(name: str, people: People) -> None:
     person = people(name)
     asked = 0
     for rule in people.app.url_map.iter_rules():
@@ -145,15 +145,17 @@ def test_no_route_that_reads_tells_the_secret(name: str, people: People) -> None
             continue
         for path in paths(people, rule.endpoint, rule.rule):
             answer = person.get(path)
-            assert SECRET not in told(answer), path
+            assert SECRET not in text_of(answer), path
             assert answer.status_code < 500, path
             asked += 1
     assert asked > 40
-    assert SECRET in told(people("ann").get("/documents/k")), "it is there"
+    assert SECRET in text_of(people("ann").get("/documents/k")), "it is there"
 
 
 @pytest.mark.parametrize("query", ["", "&revision=4", "&revision=6", "&revision=8", "&key=k"])
-def test_a_digest_is_told_of_no_document_that_isnt(query: str, people: People) -> None:
+def test_a_list_of_digests_hides_the_same_documents_as_a_list_of_values(
+    query: str, people: People
+) -> None:
     """Who knows a digest can find out whether a content is what he takes it for."""
 
     def listed(person: Person, select: str) -> tuple[int, list[str]]:
@@ -166,7 +168,7 @@ def test_a_digest_is_told_of_no_document_that_isnt(query: str, people: People) -
     assert "k" not in keys
 
 
-def test_the_event_stream_does_not_tell_it(people: People) -> None:
+def test_the_event_stream_does_not_reveal_the_secret(people: People) -> None:
     answer = people("eve").get("/changes?after=0", Accept="text/event-stream")
     pieces = ""
     try:
@@ -222,7 +224,7 @@ def attempts(guess: str) -> Iterator[tuple[str, str, Any, str]]:
 
 
 @pytest.mark.parametrize("name", ["bob", "wes"])
-def test_no_write_tells_the_secret_or_whether_it_was_guessed(name: str, people: People) -> None:
+def test_no_write_reveals_the_secret_or_whether_it_was_guessed(name: str, people: People) -> None:
     """`wes` may write it, unread."""
     person = people(name)
     wrong = "Zq7Guesse"
@@ -240,7 +242,9 @@ def test_no_write_tells_the_secret_or_whether_it_was_guessed(name: str, people: 
 
 
 @pytest.mark.parametrize("path", ["documents", "attributes"])
-def test_a_conditional_write_unread_tells_tokens_at_most(path: str, people: People) -> None:
+def test_a_conditional_write_without_read_access_reveals_only_tokens(
+    path: str, people: People
+) -> None:
     wes = people("wes")
     value: Any = {"x": 1} if path == "documents" else CLOSED
     for headers in (
@@ -255,17 +259,17 @@ def test_a_conditional_write_unread_tells_tokens_at_most(path: str, people: Peop
     ):
         answer = wes.send("PUT", f"/{path}/k", value, headers=headers)
         assert answer.status_code == 412
-        assert SECRET not in told(answer)
+        assert SECRET not in text_of(answer)
         assert "changes_since" not in answer.get_json() or not answer.get_json()["changes_since"]
         assert "value" not in answer.get_json().get("current", {})
         if "Prefer" in headers and "Idempotency-Key" not in headers:
             seen = people("ann").send("PUT", f"/{path}/k", value, headers=headers)
-            assert SECRET in told(seen), "it is there, for who may read it"
+            assert SECRET in text_of(seen), "it is there, for who may read it"
     dry = wes.send(
         "PUT", f"/{path}/k?dry_run=true", value, headers={"Prefer": "return=representation"}
     )
     assert dry.status_code == 200
-    assert SECRET not in told(dry)
+    assert SECRET not in text_of(dry)
     for body in (
         {"then": [{"action": "put", "key": "k", "value": 1}]},
         {"then": [{"action": "attributes", "key": "k", "value": CLOSED}]},
@@ -275,11 +279,11 @@ def test_a_conditional_write_unread_tells_tokens_at_most(path: str, people: Peop
             "POST", "/transactions?dry_run=true", body, headers={"Prefer": "return=representation"}
         )
         assert answer.status_code == 200
-        assert SECRET not in told(answer)
+        assert SECRET not in text_of(answer)
     assert [each["key"] for each in answer.get_json()["changes"]] == ["k2"], "which it makes"
 
 
-def test_bulk_lines_tell_it_neither(people: People) -> None:
+def test_bulk_lines_do_not_reveal_the_secret(people: People) -> None:
     lines: list[dict[str, Any]] = [
         {"op": "patch", "patch": [{"op": "test", "path": f"/{SECRET[:-1]}", "value": 0}]},
         {"op": "patch", "patch": [{"op": "test", "path": "", "value": 0}]},

@@ -1,4 +1,4 @@
-"""An acl over the wire: issued tokens, two workers, streams that go on while it changes."""
+"""An acl over the wire: issued tokens, two workers, streams that stay open while it changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEED = "/v1/catalogs/c/changes?after=0"
 
 
 def issued(mongodb_uri: str, database: str) -> Mapping[str, str]:
-    """By name the header that tells who it is."""
+    """The authorization header of each principal, by name."""
     store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
     try:
         tokens = Tokens(store.tokens())
@@ -32,7 +32,7 @@ def issued(mongodb_uri: str, database: str) -> Mapping[str, str]:
         store.close()
 
 
-def test_an_acl_holds_for_every_worker_and_for_streams_under_way(
+def test_an_acl_applies_in_every_worker_and_to_open_streams(
     mongodb_uri: str, database_name: str
 ) -> None:
     bearers = issued(mongodb_uri, database_name)
@@ -82,7 +82,7 @@ def test_an_acl_holds_for_every_worker_and_for_streams_under_way(
 
     assert [commit["revision"] for commit in told["eve"]] == list(range(1, 8))
     seen = {c["revision"]: [each["key"] for each in c["changes"]] for c in told["eve"]}
-    # Whether it was told of 1, 3 and 4 before the acl was changed is a matter of time.
+    # Whether it got 1, 3 and 4 before the acl was changed is a matter of time.
     assert seen[5] == ["open"]
     assert seen[7] == ["open"]
     everything = [commit["changes"] for commit in told["root"]]

@@ -58,7 +58,7 @@ BY_NAME = [
 
 
 @pytest.mark.parametrize("path", BY_NAME)
-def test_what_is_asked_for_by_name_is_refused(path: str, people: People) -> None:
+def test_a_hidden_document_requested_by_name_is_refused(path: str, people: People) -> None:
     # A time that is still to come isn't read at: the last commit's is.
     last = people("root").commits("?after=4")[0]["time"]
     path = path.replace("2999-01-01T00:00:00Z", last)
@@ -72,7 +72,7 @@ def test_what_is_asked_for_by_name_is_refused(path: str, people: People) -> None
             assert people(name).send("HEAD", path).status_code == 200
 
 
-def test_a_condition_tells_no_more(people: People) -> None:
+def test_a_condition_reveals_nothing_more(people: People) -> None:
     token = people("ann").get("/documents/k").headers["ETag"]
     for headers in ({"If_None_Match": token}, {"If_Match": token}, {"If_Match": '"1-00000000"'}):
         problem(people("bob").get("/documents/k", **headers), 403, "forbidden")
@@ -88,9 +88,7 @@ def exported(person: Person, query: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("read", [listed, exported])
-def test_lists_leave_out_what_cannot_be_seen(
-    read: Callable[..., list[str]], people: People
-) -> None:
+def test_lists_omit_hidden_documents(read: Callable[..., list[str]], people: People) -> None:
     for query in ("", "?revision=4", "?prefix=k"):
         for name in ("ann", "root"):
             seen = read(people(name), query)
@@ -101,7 +99,7 @@ def test_lists_leave_out_what_cannot_be_seen(
     assert read(people("ann"), "?revision=1") == ["k"]
 
 
-def test_a_page_goes_on_behind_what_cannot_be_seen(people: People) -> None:
+def test_a_page_continues_after_hidden_documents(people: People) -> None:
     ann, eve = people("ann"), people("eve")
     for number in range(6):
         ann.put(f"k{number}", number)
@@ -135,7 +133,7 @@ def test_a_page_goes_on_behind_what_cannot_be_seen(people: People) -> None:
     ],
 )
 @pytest.mark.parametrize(("limit", "takes_long"), [(1, False), (2, False), (3, False), (3, True)])
-def test_a_page_names_no_key_that_cannot_be_seen(
+def test_a_page_names_no_hidden_key(
     query: str, limit: int, takes_long: bool, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.cpu.is_half_used", lambda: takes_long)
@@ -191,7 +189,7 @@ def test_a_page_names_no_key_that_cannot_be_seen(
         "/changes?initial=true&",
     ],
 )
-def test_what_cannot_be_seen_is_not_looked_at_one_by_one(
+def test_hidden_documents_are_not_read_one_by_one(
     query: str, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann, eve = people("ann"), people("eve")
@@ -250,10 +248,10 @@ def streamed(person: Person, query: str = "") -> list[Any]:
 
 
 @pytest.mark.parametrize("read", [Person.commits, polled, streamed])
-def test_changes_that_cannot_be_seen_are_left_out_of_commits(
+def test_hidden_changes_are_omitted_from_commits(
     read: Callable[..., list[Any]], people: People
 ) -> None:
-    """Every revision is told: one of which nothing can be seen as one that changes nothing."""
+    """Every revision is listed. One whose changes are all hidden looks like one without changes."""
     for name in ("ann", "root"):
         assert changed(read(people(name))) == ALL
     commits = read(people("eve"))
@@ -268,19 +266,21 @@ def test_changes_that_cannot_be_seen_are_left_out_of_commits(
 
 
 @pytest.mark.parametrize("read", [polled, streamed])
-def test_a_selection_is_of_what_can_be_seen(read: Callable[..., list[Any]], people: People) -> None:
+def test_a_selection_contains_only_visible_changes(
+    read: Callable[..., list[Any]], people: People
+) -> None:
     assert changed(read(people("eve"), "&key=open")) == [(3, ["open"]), (4, ["open"])]
     assert changed(read(people("eve"), "&prefix=k")) == [], "a bookmark tells how far it came"
     assert changed(read(people("ann"), "&prefix=k")) == [each for each in ALL if "k" in each[1]]
 
 
-def test_one_commit_is_told_as_a_list_tells_it(people: People) -> None:
+def test_a_single_commit_is_shown_as_in_the_list(people: People) -> None:
     for revision in range(1, 6):
         (of_list,) = people("eve").commits(f"?after={revision - 1}&limit=1")
         assert people("eve").get(f"/commits/{revision}").get_json() == of_list
 
 
-def test_what_became_of_a_request_is_told_to_who_made_it(people: People) -> None:
+def test_the_outcome_of_a_request_is_shown_to_its_sender_only(people: People) -> None:
     bob = people("bob")
     people("ann").put_attributes("open", {"acl": {"read": ["ann"]}})
     assert bob.put("open", {"n": 9}, Idempotency_Key="mine").status_code == 200
@@ -292,7 +292,7 @@ def test_what_became_of_a_request_is_told_to_who_made_it(people: People) -> None
     problem(bob.get("/outcomes/of-k"), 404, "outcome_not_found")
 
 
-def test_a_transaction_shows_what_its_author_may_read(people: People) -> None:
+def test_a_transaction_shows_only_documents_its_author_may_read(people: People) -> None:
     people("ann").put_attributes("open", {"acl": {"read": ["ann"]}})
     bob = people("bob")
     put = {"action": "put", "key": "open", "value": {"n": 9}}
@@ -322,7 +322,7 @@ OPENING = [
 
 
 @pytest.mark.parametrize("action", OPENING)
-def test_a_dry_run_tells_nothing_of_what_its_author_may_not_read_now(
+def test_a_dry_run_shows_only_documents_its_author_may_read_now(
     action: dict[str, Any], people: People
 ) -> None:
     """Whoever may write could delete it, or open it; but then it is done, and everybody sees."""
@@ -344,7 +344,7 @@ def test_a_dry_run_tells_nothing_of_what_its_author_may_not_read_now(
 
 
 @pytest.mark.parametrize("asked", ["PUT /documents", "PUT /attributes", "DELETE /documents"])
-def test_so_does_a_dry_run_of_one_write(asked: str, people: People) -> None:
+def test_a_dry_run_of_a_single_write_shows_no_hidden_document(asked: str, people: People) -> None:
     ann, wes = people("ann"), people("wes")
     ann.send("PATCH", "/documents/mine", {"salary_of_ann": 7}, APPLY)
     ann.put_attributes("mine", {"acl": {"read": ["ann"], "write": ["ann", "wes"]}})
@@ -366,7 +366,7 @@ def test_a_dry_run_shows_a_new_document_under_the_key_of_a_closed_one(people: Pe
     assert [each["key"] for each in dry["changes"]] == ["mine"]
 
 
-def test_a_refusal_tells_of_commits_what_can_be_seen(people: People) -> None:
+def test_a_refusal_lists_only_visible_changes(people: People) -> None:
     """412: what happened since the client's token, as far as it may know."""
     stale = people("bob").put("new", 1, If_Match='"@1"')
     since = problem(stale, 412, "precondition_failed")["changes_since"]
@@ -379,7 +379,7 @@ def test_a_refusal_tells_of_commits_what_can_be_seen(people: People) -> None:
     assert of_one["changes_since"] == []
 
 
-def test_the_acl_as_it_is_now_decides_about_the_past(people: People) -> None:
+def test_the_current_acl_applies_to_the_past(people: People) -> None:
     ann, eve = people("ann"), people("eve")
     ann.put_attributes("k", {"acl": {"read": ["ann", "e*"]}})
     assert eve.get("/documents/k?revision=2").get_json() == {"n": 1}
@@ -389,7 +389,7 @@ def test_the_acl_as_it_is_now_decides_about_the_past(people: People) -> None:
     assert changed(eve.commits())[:5] == SEEN
 
 
-def test_of_a_document_that_is_gone_the_last_acl_decides(people: People) -> None:
+def test_the_last_acl_of_a_deleted_document_applies(people: People) -> None:
     ann, eve = people("ann"), people("eve")
     ann.delete("k")
     problem(eve.get("/documents/k"), 404, "document_not_found")
@@ -401,7 +401,7 @@ def test_of_a_document_that_is_gone_the_last_acl_decides(people: People) -> None
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_who_makes_a_document_anew_does_not_decide_about_the_one_before(
+def test_the_acl_of_a_re_created_document_does_not_apply_to_its_predecessor(
     at_once: bool, people: People
 ) -> None:
     """Under one key there can be several documents; the acl of each is its own."""
@@ -432,7 +432,7 @@ def test_who_makes_a_document_anew_does_not_decide_about_the_one_before(
 
 
 @pytest.mark.parametrize("swept", [False, True])
-def test_compaction_opens_nothing(people: People, swept: bool) -> None:
+def test_compaction_reveals_nothing(people: People, swept: bool) -> None:
     """Nor does it while the history that the floor has passed is still there."""
     ann, eve, root = people("ann"), people("eve"), people("root")
     ann.delete("k")
@@ -451,7 +451,7 @@ def test_compaction_opens_nothing(people: People, swept: bool) -> None:
     assert outcome["revision"] == 5, "below the floor by now"
 
 
-def test_what_was_stored_past_the_gateway_and_is_no_acl_is_an_admins(people: People) -> None:
+def test_a_stored_acl_that_is_malformed_leaves_the_document_to_admins(people: People) -> None:
     """As data that is older than acls."""
     store: Any = people.gateway._store
     people.gateway._settler.settle(people.catalog)
@@ -473,8 +473,8 @@ def of_another_process(people: People) -> People:
     return others
 
 
-def test_an_acl_of_a_lost_future_opens_nothing() -> None:
-    """The database was put back, and the life of `k` goes on, and ends, otherwise."""
+def test_an_acl_of_a_lost_future_reveals_nothing() -> None:
+    """The database was set back, and the life of `k` continues and ends in another way."""
     store = MemoryStore()
     gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())
     people = People(create_app(gateway, authenticate=authenticate), gateway)
@@ -493,7 +493,7 @@ def test_an_acl_of_a_lost_future_opens_nothing() -> None:
     assert ann.get("/documents/k?revision=2").get_json() == {"n": 1}
 
 
-def test_what_has_no_acl_is_read_without_looking_for_one(
+def test_documents_without_an_acl_are_read_without_an_acl_lookup(
     people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody pays for what others protect: an admin never, the others not for what is there now."""
@@ -512,7 +512,7 @@ def test_what_has_no_acl_is_read_without_looking_for_one(
         assert root.get(path).status_code == 200, path
 
 
-def test_the_past_is_found_behind_many_changes_and_lives(people: People) -> None:
+def test_the_past_of_a_document_is_found_across_many_changes_and_deletions(people: People) -> None:
     """What is looked back over are documents, not their changes; some hundred at the most."""
     ann, bob = people("ann"), people("bob")
     ann.delete("k")

@@ -50,7 +50,9 @@ def revert(person: Person, **body: Any) -> TestResponse:
         {"revisions": [4], "dry_run": True, "conflict": "force"},
     ],
 )
-def test_what_may_not_be_read_is_not_undone(people: People, name: str, body: Any) -> None:
+def test_a_revert_that_needs_unreadable_documents_is_refused(
+    people: People, name: str, body: Any
+) -> None:
     answer = revert(people(name), **body)
     found = problem(answer, 403, "forbidden")
     assert SECRET not in answer.get_data(as_text=True)
@@ -58,7 +60,7 @@ def test_what_may_not_be_read_is_not_undone(people: People, name: str, body: Any
     assert people("ann").get("/documents/k").get_json() == {"n": 2, "s": SECRET}
 
 
-def test_what_may_be_read_and_written_is(people: People) -> None:
+def test_a_revert_of_readable_and_writable_documents_is_applied(people: People) -> None:
     assert revert(people("bob"), revisions=[5]).status_code == 200
     assert revert(people("bob"), to=2, prefix="open").status_code == 200
     assert people("bob").get("/documents/open").get_json() == {"n": 1}
@@ -67,7 +69,7 @@ def test_what_may_be_read_and_written_is(people: People) -> None:
     problem(revert(people("eve"), revisions=[5]), 403, "forbidden")
 
 
-def test_a_deleted_document_s_last_acl_decides(people: People) -> None:
+def test_the_last_acl_of_a_deleted_document_applies_to_its_revert(people: People) -> None:
     assert people("ann").delete("k").status_code == 204
     problem(revert(people("bob"), revisions=[7]), 403, "forbidden")
     problem(revert(people("bob"), to=6), 403, "forbidden")
@@ -75,14 +77,14 @@ def test_a_deleted_document_s_last_acl_decides(people: People) -> None:
     problem(people("bob").get("/documents/k"), 403, "forbidden")
 
 
-def test_settings_are_undone_by_admins(people: People) -> None:
+def test_only_an_admin_can_revert_settings(people: People) -> None:
     refused = problem(revert(people("ann"), revisions=[6]), 403, "forbidden")
     assert refused["role"] == "admin"
     assert revert(people("root"), revisions=[6]).status_code == 200
     assert people("root").get("").get_json()["settings"] is None
 
 
-def test_the_acl_is_that_of_the_state_that_is_written() -> None:
+def test_the_acl_of_the_state_to_be_written_applies() -> None:
     """However it was when history was read."""
     was, now = document({"n": 1}), document({"n": 2})
     closed = document({"n": 2}, attributes={"acl": {"read": ["ann"], "write": ["ann"]}})

@@ -118,7 +118,7 @@ def kept(people: People) -> Any:
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_who_is_not_listed_writes_nothing_and_who_is_may(name: str, people: People) -> None:
+def test_only_a_listed_principal_may_write(name: str, people: People) -> None:
     before = kept(people)
     refused = problem(WRITES[name](people("bob")), 403, "forbidden")
     assert refused["key"] == "k"
@@ -135,7 +135,7 @@ def test_who_is_not_listed_writes_nothing_and_who_is_may(name: str, people: Peop
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action["action"])
-def test_behind_compares_actions_are_checked_too(action: Any, people: People) -> None:
+def test_the_actions_after_the_compares_are_checked_too(action: Any, people: People) -> None:
     """In the branch that is taken, and only in that one."""
     holds, fails = {"key": "new", "absent": True}, {"key": "open", "absent": True}
     before = kept(people)
@@ -151,7 +151,7 @@ def test_behind_compares_actions_are_checked_too(action: Any, people: People) ->
     assert people("ann").transaction(compare=[holds], then=[action]).status_code == 200
 
 
-def test_the_action_at_fault_is_told(people: People) -> None:
+def test_the_refusal_names_the_action_at_fault(people: People) -> None:
     bob = people("bob")
     refused = problem(WRITES["second_action"](bob), 403, "forbidden")
     assert (refused["action"], refused["right"]) == (1, "write")
@@ -176,7 +176,7 @@ def test_each_line_of_a_bulk_request_is_checked_by_itself(people: People) -> Non
     assert own[0]["status"] == 200
 
 
-def test_to_write_is_not_to_read(people: People) -> None:
+def test_write_access_does_not_include_read_access(people: People) -> None:
     """Whole values can be written unread; what depends on what is there can't be asked for."""
     people("ann").put_attributes("k", {"acl": {"read": ["ann"]}})
     bob = people("bob")
@@ -190,7 +190,7 @@ def test_to_write_is_not_to_read(people: People) -> None:
     assert bob.delete("k").status_code == 204
 
 
-def test_to_read_is_not_to_write(people: People) -> None:
+def test_read_access_does_not_include_write_access(people: People) -> None:
     people("ann").put_attributes("k", {"acl": {"write": ["ann"]}})
     bob = people("bob")
     for name, write in WRITES.items():
@@ -214,7 +214,7 @@ def test_an_acl_survives_replaces(people: People) -> None:
     assert people("bob").put("moved", 1).status_code == 201, "what is made anew has none"
 
 
-def test_a_move_needs_both_ends(people: People) -> None:
+def test_a_move_needs_write_access_to_both_keys(people: People) -> None:
     ann, bob = people("ann"), people("bob")
     move = {"action": "move", "from": "open", "to": "k"}
     assert problem(bob.transaction(then=[move]), 403, "forbidden")["key"] == "k"
@@ -229,7 +229,7 @@ def test_a_move_needs_both_ends(people: People) -> None:
     assert (refused["key"], refused["action"]) == ("moved", 2)
 
 
-def test_an_acl_is_changed_by_whom_the_old_one_lets_write(people: People) -> None:
+def test_an_acl_can_be_changed_only_by_writers_of_the_old_one(people: People) -> None:
     ann, bob = people("ann"), people("bob")
     problem(bob.put_attributes("k", {"acl": {"write": ["bob"]}}), 403, "forbidden")
     assert ann.put_attributes("k", {"acl": {"write": ["bob"]}}).status_code == 200
@@ -240,9 +240,7 @@ def test_an_acl_is_changed_by_whom_the_old_one_lets_write(people: People) -> Non
 
 
 @pytest.mark.parametrize(("acl", "pointer"), MALFORMED)
-def test_what_is_no_acl_is_refused_wherever_it_is_written(
-    acl: Any, pointer: str, people: People
-) -> None:
+def test_a_malformed_acl_is_refused_on_every_route(acl: Any, pointer: str, people: People) -> None:
     ann, malformed = people("ann"), {"acl": acl}
     attributes = {"mode": "replace", "value": malformed}
     patched = {"patch": [{"op": "add", "path": "/acl", "value": acl}]}
@@ -264,7 +262,7 @@ ANN = Principal("ann", (Grant(Role.WRITE, "c"),))
 BOB = Principal("bob", (Grant(Role.WRITE, "c"),))
 
 
-def test_a_batch_has_one_order_of_acl_and_write() -> None:
+def test_a_change_of_the_acl_applies_to_later_writes_of_its_batch() -> None:
     """In one batch, what comes behind a change of the acl is decided by the new one."""
     requests = [
         ask(put({"n": 1}), by=ANN),
@@ -285,7 +283,7 @@ def test_a_batch_has_one_order_of_acl_and_write() -> None:
     assert isinstance(refused.error, DocumentForbidden)
 
 
-def test_no_write_slips_through_beside_a_change_of_the_acl(people: People) -> None:
+def test_no_write_is_applied_after_an_acl_that_forbids_it(people: People) -> None:
     """Raced over HTTP: the history has none of bob's writes behind the change that shut him out."""
     writers = 4
     ready = threading.Barrier(writers + 1)
@@ -316,7 +314,7 @@ def test_no_write_slips_through_beside_a_change_of_the_acl(people: People) -> No
     assert all(revision < shut for revision in bobs)
 
 
-def test_a_range_is_deleted_or_replaced_by_who_may_write_all_of_it(people: People) -> None:
+def test_deleting_or_replacing_a_range_needs_write_access_to_all_of_it(people: People) -> None:
     bob, ann = people("bob"), people("ann")
     delete = {"action": "delete", "prefix": ""}
     replace = {"action": "replace", "prefix": "", "documents": {"open": {"n": 2}}}
@@ -342,7 +340,7 @@ def test_a_range_is_deleted_or_replaced_by_who_may_write_all_of_it(people: Peopl
     assert ann.transaction(then=[delete]).status_code == 200
 
 
-def test_a_condition_of_an_action_looks_only_at_what_may_be_read(people: People) -> None:
+def test_a_condition_of_an_action_needs_read_access(people: People) -> None:
     bob = people("bob")
     action = {"action": "put", "key": "open", "value": 1, "if": [{"key": "k", "absent": True}]}
     told = problem(bob.transaction(then=[{"action": "touch"}, action]), 403, "forbidden")

@@ -45,7 +45,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     return told
 
 
-def test_a_write_is_told_with_its_commit(ann: Caller, lines: Lines) -> None:
+def test_a_write_is_audited_with_its_commit(ann: Caller, lines: Lines) -> None:
     path = f"{PATH}/documents/a%2Fb"
     answer = ann.send("PUT", path, 1, X_Request_Id="r-1", Idempotency_Key="x")
     (line,) = lines()
@@ -88,7 +88,7 @@ def test_a_write_is_told_with_its_commit(ann: Caller, lines: Lines) -> None:
         ("POST", "/pins", {"seconds": 1}, "create_pin"),
     ],
 )
-def test_every_kind_of_change_is_told(
+def test_every_kind_of_change_is_audited(
     method: str, path: str, body: Any, action: str, ann: Caller, lines: Lines
 ) -> None:
     ann.send("PUT", f"{PATH}/documents/k", 1)
@@ -102,7 +102,7 @@ def test_every_kind_of_change_is_told(
     assert ("commit_id" in line) == commits
 
 
-def test_reads_are_not_told_unless_they_are_refused(
+def test_reads_are_audited_only_if_they_are_refused(
     service: Service, ann: Caller, lines: Lines
 ) -> None:
     ann.send("GET", f"{PATH}/documents")
@@ -119,13 +119,13 @@ def test_reads_are_not_told_unless_they_are_refused(
     ]
 
 
-def test_another_author_is_told_beside_who_it_was(service: Service, lines: Lines) -> None:
+def test_another_author_is_audited_besides_the_principal(service: Service, lines: Lines) -> None:
     service.caller("job", "admin:*").send("POST", f"{PATH}/touch", Commit_Author="eve")
     (line,) = lines()
     assert (line["principal"], line["author"]) == ("job", "eve")
 
 
-def test_writes_in_bulk_are_told_by_catalog(service: Service, lines: Lines) -> None:
+def test_bulk_writes_are_audited_by_catalog(service: Service, lines: Lines) -> None:
     job = service.caller("job", "write:team/*")
     wanted = [
         {"catalog": f"team/{index % 2}", "op": "put", "key": f"k{index}", "value": 1}
@@ -159,7 +159,7 @@ def test_writes_in_bulk_are_told_by_catalog(service: Service, lines: Lines) -> N
     ]
 
 
-def test_the_author_of_a_line_in_bulk_is_told(service: Service, lines: Lines) -> None:
+def test_the_author_of_a_bulk_line_is_audited(service: Service, lines: Lines) -> None:
     boss = service.caller("boss", "admin:*")
     line = {"catalog": "c", "op": "put", "value": 1}
     boss.bulk({**line, "key": "a"}, {**line, "key": "b", "author": "eve"}, {**line, "key": "c"})
@@ -170,7 +170,7 @@ def test_the_author_of_a_line_in_bulk_is_told(service: Service, lines: Lines) ->
     ]
 
 
-def test_a_line_in_bulk_whose_outcome_is_unknown_is_told_so(
+def test_a_bulk_line_with_an_unknown_outcome_is_audited_as_unknown(
     service: Service, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Request] = []
@@ -183,9 +183,7 @@ def test_a_line_in_bulk_whose_outcome_is_unknown_is_told_so(
     assert write["commit_id"] == asked[0].commit_id
 
 
-def test_a_bulk_request_of_nothing_but_refused_lines_is_told(
-    service: Service, lines: Lines
-) -> None:
+def test_a_bulk_request_with_only_refused_lines_is_audited(service: Service, lines: Lines) -> None:
     nobody = service.caller("nobody")
     answer = nobody.send("POST", "/v1/bulk", b"1\n" * 2000, Content_Type="application/x-ndjson")
     assert len(answer.data.splitlines()) == 1001
@@ -196,12 +194,14 @@ def test_a_bulk_request_of_nothing_but_refused_lines_is_told(
 
 
 @pytest.mark.parametrize("who", ["ann", None])
-def test_refusals_do_not_fill_the_log(service: Service, who: str | None, lines: Lines) -> None:
-    """Without a valid token all are one. What was left out is told by the next line."""
+def test_repeated_refusals_are_logged_in_summary(
+    service: Service, who: str | None, lines: Lines
+) -> None:
+    """All clients without a valid token count as one. The next line counts what was left out."""
     caller = service.stranger() if who is None else service.caller(f"{who}-{id(lines)}")
     wanted = {401} if who is None else {403, 429}
     sent, told = 0, []
-    # Until one was left out, and the next one is told.
+    # Until one was left out, and the next one is logged.
     while not told or "left_out" not in told[-1]:
         assert caller.send("PUT", f"{PATH}/documents/k", 1).status_code in wanted
         sent += 1
@@ -211,7 +211,7 @@ def test_refusals_do_not_fill_the_log(service: Service, who: str | None, lines: 
     assert len(told) < sent
 
 
-def test_who_is_refused_again_and_again_is_slowed_down(service: Service, ann: Caller) -> None:
+def test_a_client_that_is_refused_repeatedly_is_slowed_down(service: Service, ann: Caller) -> None:
     stranger = service.caller("somebody")
     answer = stranger.send("GET", "/v1/catalogs/team%2Fc")
     for _ in range(100_000):
@@ -227,7 +227,7 @@ def test_who_is_refused_again_and_again_is_slowed_down(service: Service, ann: Ca
     assert stranger.send("GET", "/v1/catalogs").status_code == 200
 
 
-def test_an_unknown_outcome_is_told_with_the_commit_it_would_be(
+def test_an_unknown_outcome_is_audited_with_its_commit_id(
     service: Service, ann: Caller, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -242,7 +242,9 @@ def test_an_unknown_outcome_is_told_with_the_commit_it_would_be(
     )
 
 
-def test_a_change_without_a_commit_may_have_been_made_though_it_was_not_told(lines: Lines) -> None:
+def test_a_change_without_a_commit_whose_answer_was_lost_is_audited_as_unknown(
+    lines: Lines,
+) -> None:
     class Lossy(MemoryStore):
         def set_pin(self, *given: Any) -> bool:
             super().set_pin(*given)
@@ -256,7 +258,7 @@ def test_a_change_without_a_commit_may_have_been_made_though_it_was_not_told(lin
     assert (line["outcome"], line["code"]) == ("unknown", "outcome_unknown")
 
 
-def test_a_database_that_is_away_is_no_refusal_by_access(lines: Lines) -> None:
+def test_a_database_outage_is_not_audited_as_a_refusal(lines: Lines) -> None:
     class Away(MemoryStore):
         def heads(self, *_: Any) -> Any:
             raise StoreUnreachable("x")
@@ -268,7 +270,7 @@ def test_a_database_that_is_away_is_no_refusal_by_access(lines: Lines) -> None:
     assert lines() == []
 
 
-def test_nothing_that_was_sent_is_in_a_line_but_names(
+def test_audit_lines_contain_names_only_and_nothing_else_that_was_sent(
     service: Service, ann: Caller, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -69,7 +69,7 @@ def test_an_admin_may_name_another(way: str, service: Service) -> None:
 @pytest.mark.parametrize(
     "way", [way for way in WRITES if way not in ("settings", "delete catalog")]
 )
-def test_nobody_else_may(way: str, service: Service) -> None:
+def test_only_an_admin_may_name_another_author(way: str, service: Service) -> None:
     writer = service.caller("ann", "write:c", "admin:other")
     content = problem(WRITES[way](writer, Commit_Author="eve"), 403, "forbidden")
     assert (content["role"], content["catalog"]) == ("admin", "c")
@@ -80,13 +80,13 @@ def test_nobody_else_may(way: str, service: Service) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "%", "%FF", "%00", "a%0Ab", "%20a", "x" * 256, "%E2%80%AE"])
-def test_a_name_that_is_none_is_refused(text: str, service: Service) -> None:
+def test_an_invalid_author_is_refused(text: str, service: Service) -> None:
     admin = service.caller("job", "admin:c")
     content = problem(WRITES["put"](admin, Commit_Author=text), 400, "invalid_header")
     assert content["header"] == "Commit-Author"
 
 
-def test_a_transaction_names_it_in_its_body_too(service: Service) -> None:
+def test_a_transaction_can_name_an_author_in_its_body(service: Service) -> None:
     body: dict[str, Any] = {"then": [{"action": "touch"}], "author": "eve"}
     admin, writer = service.caller("job", "admin:c"), service.caller("ann", "write:c")
     path = f"{PATH}/transactions"
@@ -97,7 +97,7 @@ def test_a_transaction_names_it_in_its_body_too(service: Service) -> None:
     assert authors(service) == ["root", "eve", "eve"]
 
 
-def test_each_line_in_bulk_names_its_own(service: Service) -> None:
+def test_each_bulk_line_can_name_its_own_author(service: Service) -> None:
     lines = [
         {"catalog": catalog, "op": "put", "key": "k", "value": author, "author": author}
         for catalog, author in (("c", "eve"), ("c", "ann"), ("d", "eve"), ("d", "ann"))

@@ -82,7 +82,7 @@ def caller(service: Service) -> Caller:
 
 
 @pytest.mark.parametrize("catalog", OTHERS)
-def test_a_name_that_is_like_another_s_is_not_that_one(catalog: str, caller: Caller) -> None:
+def test_a_similar_name_is_a_different_catalog(catalog: str, caller: Caller) -> None:
     for method, path, body in (
         ("GET", document_path(catalog), None),
         ("PUT", document_path(catalog), 1),
@@ -100,7 +100,7 @@ def test_a_name_that_is_like_another_s_is_not_that_one(catalog: str, caller: Cal
 @pytest.mark.parametrize(
     "catalog", ["mine/x", "mine/", "mine/../x", COMPOSED, "a.b", "100%", ".pub"]
 )
-def test_a_name_that_a_grant_stands_for_can_be_used(catalog: str, caller: Caller) -> None:
+def test_a_name_that_matches_a_grant_can_be_used(catalog: str, caller: Caller) -> None:
     assert caller.send("PUT", document_path(catalog, "new"), 1).status_code in (200, 201)
     assert caller.send("GET", catalog_path(catalog)).get_json()["catalog"] == catalog
 
@@ -127,7 +127,7 @@ TRICKS = [
 
 
 @pytest.mark.parametrize("path", TRICKS)
-def test_no_way_of_writing_a_path_leads_elsewhere(path: str, caller: Caller) -> None:
+def test_no_spelling_of_a_path_reaches_another_catalog(path: str, caller: Caller) -> None:
     """It may name what is one's own, or nothing; it never reads or changes what is another's."""
     for method, body in (("GET", None), ("PUT", 1), ("DELETE", None)):
         answer = caller.send(method, path, body)
@@ -138,7 +138,7 @@ def test_no_way_of_writing_a_path_leads_elsewhere(path: str, caller: Caller) -> 
             assert written.startswith("mine/"), written
 
 
-def test_after_all_that_the_others_are_as_they_were(service: Service) -> None:
+def test_the_other_catalogs_are_unchanged_after_all_attempts(service: Service) -> None:
     root = service.caller("root", "admin:*")
     for catalog in OTHERS:
         assert root.send("GET", document_path(catalog)).get_json() == SECRET
@@ -150,7 +150,7 @@ PIECES = [*"mine/x%fE.\\ é", "%2F", "%2f", "%25", "%2E", ".."]
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(segment=st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-def test_what_is_checked_is_what_the_route_is_given(segment: str, caller: Caller) -> None:
+def test_the_name_that_is_checked_is_the_name_the_route_gets(segment: str, caller: Caller) -> None:
     """The catalog in a refusal, and the one in an answer, are the segment, decoded once."""
     encoded = segment.replace("é", "%C3%A9").replace(" ", "%20").replace("/", "%2F")
     answer = caller.send("PUT", f"/v1/catalogs/{encoded}/documents/fuzz", 1)
@@ -167,7 +167,7 @@ class TestInjection:
     VALUES = ({"$ne": None}, {"$gt": ""}, ["a"], 7, True, None, {"$regex": ".*"})
 
     @pytest.mark.parametrize("value", VALUES, ids=repr)
-    def test_an_object_is_no_name(self, value: Any, service: Service) -> None:
+    def test_an_object_is_not_a_name(self, value: Any, service: Service) -> None:
         root = service.caller("root", "admin:*")
         lines = (
             {"catalog": value, "op": "delete", "key": "k"},
@@ -197,7 +197,9 @@ class TestInjection:
         assert root.send("GET", document_path("other")).get_json() == SECRET
 
     @pytest.mark.parametrize("name", ["$ne", "$where", "a.b.c", "$", ".", "__proto__", '{"$ne":1}'])
-    def test_names_that_look_like_operators_are_names(self, name: str, service: Service) -> None:
+    def test_names_that_look_like_operators_are_ordinary_names(
+        self, name: str, service: Service
+    ) -> None:
         root = service.caller(f"root {name}", "admin:*")
         catalog = f"injected {name}"
         made = root.send("PUT", document_path(catalog, name), {name: 1}, Idempotency_Key="k")
@@ -214,14 +216,14 @@ class TestInjection:
         upload = root.send("POST", f"{catalog_path(catalog)}/uploads", {"key": name})
         assert root.send("GET", upload.headers["Location"]).get_json()["key"] == name
 
-    def test_ids_that_look_like_operators_find_nothing(self, service: Service) -> None:
+    def test_ids_that_look_like_operators_match_nothing(self, service: Service) -> None:
         root = service.caller("root", "admin:*")
         for name in ("$ne", "{%22$ne%22:null}", "..", "%00", "*"):
             for kind in ("pins", "uploads"):
                 answer = root.send("GET", f"/v1/catalogs/other/{kind}/{name}")
                 assert answer.status_code == 404, (kind, name)
 
-    def test_parameters_are_no_operators(self, service: Service) -> None:
+    def test_parameters_are_not_operators(self, service: Service) -> None:
         root = service.caller("root", "admin:*")
         for query in ("prefix[$ne]=x", "after[$gt]=", "key[]=k", "prefix=$ne", "after=%7B%7D"):
             answer = root.send("GET", f"/v1/catalogs/other/documents?{query}")

@@ -63,7 +63,7 @@ def refused(answer: Any) -> bool:
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
-def test_no_route_is_served_under_a_foreign_name(open_service: FlaskClient, host: str) -> None:
+def test_no_route_is_served_under_a_foreign_host_name(open_service: FlaskClient, host: str) -> None:
     for method, path in paths(open_service):
         answer = open_service.open(path, method=method, headers={"Host": host})
         assert refused(answer), (method, path)
@@ -88,7 +88,7 @@ def test_pages_of_its_own_are_served(open_service: FlaskClient, host: str) -> No
     assert open_service.get(path, headers={"Host": host}).status_code == 200
 
 
-def test_with_tokens_the_name_is_no_matter() -> None:
+def test_with_tokens_any_host_name_and_site_is_accepted() -> None:
     """A page of another site has no token, and browsers send none by themselves."""
     ann = Service().caller("ann", "admin:*")
     path = document_path("c")

@@ -1,4 +1,4 @@
-"""Who may give a field back: whoever took it over, or an admin; and who is told of losses."""
+"""A field may be given back by the principal that took it over or by an admin; who sees losses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def owners(people: People) -> dict[str, str]:
     return {each["pointer"]: each["owners"][0]["manager"] for each in told}
 
 
-def test_a_field_of_ones_own_is_given_back_and_no_other(people: People) -> None:
+def test_a_principal_gives_back_only_its_own_fields(people: People) -> None:
     refused = problem(give_back(people("ann"), "/note"), 409, "owned_by_others")
     assert [(each["pointer"], each["owners"][0]["manager"]) for each in refused["contested"]] == [
         ("/note", "bob")
@@ -47,13 +47,13 @@ def test_a_field_of_ones_own_is_given_back_and_no_other(people: People) -> None:
     problem(apply(people, rows=7, note="x"), 409, "owned_by_others")
 
 
-def test_an_admin_gives_back_anybodys(people: People) -> None:
+def test_an_admin_gives_back_the_fields_of_any_principal(people: People) -> None:
     assert give_back(people("root"), "").get_json()["changed"] is True
     assert owners(people) == {}
     assert apply(people, rows=7, note="z").status_code == 200
 
 
-def test_in_a_transaction_and_a_bulk_line_it_is_no_other(people: People) -> None:
+def test_a_transaction_and_a_bulk_line_give_back_only_own_fields(people: People) -> None:
     action = {"action": "give_back", "key": "k", "pointers": ["/note"]}
     problem(people("ann").transaction(then=[action]), 409, "owned_by_others")
     line = {"catalog": people.catalog, "op": "give_back", "key": "k", "pointers": ["/note"]}
@@ -63,7 +63,7 @@ def test_in_a_transaction_and_a_bulk_line_it_is_no_other(people: People) -> None
     assert answer["changed"] is True
 
 
-def test_what_was_lost_is_told_to_those_who_may_read_the_document(people: People) -> None:
+def test_losses_are_listed_only_for_readable_documents(people: People) -> None:
     def told(name: str) -> list[tuple[str, str]]:
         found = people(name).get("/owners?lost_by=nightly").get_json()["losses"]
         return [(each["key"], each["author"]) for each in found]

@@ -26,7 +26,7 @@ def limits(clock: Clock, *rates: Rate, principals_max: int = 100) -> PrincipalLi
     return PrincipalLimits(rates or (Rate("a", 2.0, 5),), clock, principals_max)
 
 
-def test_a_windows_worth_may_be_spent_at_once_and_no_more(clock: Clock) -> None:
+def test_the_quota_of_one_window_can_be_spent_at_once(clock: Clock) -> None:
     bucket = limits(clock)
     assert [bucket.take("p", {"a": 1}) for _ in range(10)] == [None] * 10
     assert bucket.take("p", {"a": 1}) == Excess(("a",), pytest.approx(0.5))
@@ -35,14 +35,14 @@ def test_a_windows_worth_may_be_spent_at_once_and_no_more(clock: Clock) -> None:
     assert bucket.take("p", {"a": 1}) is not None
 
 
-def test_what_was_not_spent_for_long_is_a_windows_worth(clock: Clock) -> None:
+def test_unspent_quota_is_limited_to_one_window(clock: Clock) -> None:
     bucket = limits(clock)
     clock.now += 1_000_000
     assert bucket.take("p", {"a": 10}) is None
     assert bucket.take("p", {"a": 1}) is not None
 
 
-def test_what_is_larger_than_the_quota_waits_for_a_full_bucket_and_leaves_a_debt(
+def test_a_request_above_the_quota_waits_for_a_full_bucket_and_leaves_a_debt(
     clock: Clock,
 ) -> None:
     bucket = limits(clock)
@@ -54,27 +54,27 @@ def test_what_is_larger_than_the_quota_waits_for_a_full_bucket_and_leaves_a_debt
     assert bucket.take("p", {"a": 30}) is None
 
 
-def test_one_principal_costs_another_nothing(clock: Clock) -> None:
+def test_principals_have_separate_buckets(clock: Clock) -> None:
     bucket = limits(clock)
     bucket.take("p", {"a": 10})
     assert bucket.take("q", {"a": 10}) is None
 
 
-def test_where_one_rate_is_exceeded_nothing_is_spent_of_the_others(clock: Clock) -> None:
+def test_if_one_rate_is_exceeded_nothing_is_spent_of_the_others(clock: Clock) -> None:
     bucket = limits(clock, Rate("a", 1, 10), Rate("b", 1, 1))
     bucket.take("p", {"b": 1})
     assert bucket.take("p", {"a": 4, "b": 1}) == Excess(("b",), pytest.approx(1.0))
     assert [level.available for level in bucket.levels("p")] == [10, 0]
 
 
-def test_a_rate_that_there_isnt_limits_nothing(clock: Clock) -> None:
+def test_an_undefined_rate_limits_nothing(clock: Clock) -> None:
     bucket = limits(clock)
     assert bucket.take("p", {"b": 10**9}) is None
     bucket.spend("p", "b", 10**9)
     assert bucket.debt_s("p", "b") == 0.0
 
 
-def test_what_is_spent_in_any_case_is_owed(clock: Clock) -> None:
+def test_forced_spending_becomes_a_debt(clock: Clock) -> None:
     bucket = limits(clock)
     bucket.spend("p", "a", 14)
     assert bucket.debt_s("p", "a") == pytest.approx(2.0, abs=1e-3)
@@ -82,7 +82,7 @@ def test_what_is_spent_in_any_case_is_owed(clock: Clock) -> None:
     assert bucket.debt_s("p", "a") == 0.0
 
 
-def test_what_is_left_comes_back_in_the_time_that_is_told(clock: Clock) -> None:
+def test_the_remaining_quota_is_refilled_in_the_stated_time(clock: Clock) -> None:
     """Whoever spends r in t seconds doesn't go faster than the rate."""
     bucket = limits(clock)
     for _ in range(10):
@@ -93,7 +93,7 @@ def test_what_is_left_comes_back_in_the_time_that_is_told(clock: Clock) -> None:
     assert (level.available, level.within_s) == (0, 1)
 
 
-def test_who_was_away_longest_is_forgotten(clock: Clock) -> None:
+def test_the_principal_idle_longest_is_forgotten(clock: Clock) -> None:
     bucket = limits(clock, principals_max=2)
     for name in ("p", "q", "p", "r"):
         bucket.take(name, {"a": 5})
@@ -106,7 +106,7 @@ def test_who_was_away_longest_is_forgotten(clock: Clock) -> None:
     window_s=st.integers(1, 60),
     asked=st.lists(st.tuples(st.floats(0, 30), st.integers(0, 500)), max_size=60),
 )
-def test_never_more_is_let_through_than_a_windows_worth_above_the_rate(
+def test_no_more_than_one_window_above_the_rate_is_ever_allowed(
     per_s: float, window_s: int, asked: list[tuple[float, int]]
 ) -> None:
     clock = Clock()

@@ -1,4 +1,4 @@
-"""The list of catalogs holds those that may be read, and tells of no other one, pages included."""
+"""The list of catalogs has those that may be read, and names no other one on any page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def pages(caller: Caller, query: str) -> list[list[str]]:
 @pytest.mark.parametrize("prefix", ["", "b", "b/", "b/0", "d/07", "x"])
 @pytest.mark.parametrize("limit", [1, 3, 100])
 @pytest.mark.parametrize("grants", GRANTS)
-def test_it_lists_what_may_be_read(grants: str, limit: int, prefix: str, service: Service) -> None:
+def test_the_list_contains_the_readable_catalogs(
+    grants: str, limit: int, prefix: str, service: Service
+) -> None:
     caller = service.caller("ann", *GRANTS[grants])
     may = principal("ann", GRANTS[grants])
     expected = [n for n in NAMES if n.startswith(prefix) and may.may(Role.READ, n)]
@@ -61,7 +63,7 @@ def test_it_lists_what_may_be_read(grants: str, limit: int, prefix: str, service
 
 
 @pytest.mark.parametrize("grants", [each for each in GRANTS if each != "all"])
-def test_no_name_is_told_that_may_not_be_read(grants: str, service: Service) -> None:
+def test_no_unreadable_catalog_is_named(grants: str, service: Service) -> None:
     caller = service.caller("ann", *GRANTS[grants])
     may = principal("ann", GRANTS[grants])
     for limit in range(1, 9):
@@ -70,7 +72,7 @@ def test_no_name_is_told_that_may_not_be_read(grants: str, service: Service) -> 
         assert all(may.may(Role.READ, name) for name in told if name is not None)
 
 
-def test_only_what_a_grant_begins_with_is_looked_at(service: Service) -> None:
+def test_only_catalogs_with_the_prefix_of_a_grant_are_read(service: Service) -> None:
     looked: list[str] = []
 
     class Watched(Listing):

@@ -132,7 +132,7 @@ def test_every_route_is_called() -> None:
 
 @pytest.mark.parametrize("catalog", [MINE, OTHERS, "Team A/shop", "team a"])
 @pytest.mark.parametrize("who", CALLERS)
-def test_a_caller_is_let_in_where_its_role_says_so(
+def test_a_caller_is_allowed_exactly_what_its_role_says(
     who: str, catalog: str, callers: dict[str, Caller]
 ) -> None:
     mine = catalog == MINE
@@ -166,7 +166,7 @@ def test_a_caller_is_let_in_where_its_role_says_so(
             assert answer.status_code < 500, where
 
 
-def test_everybody_with_a_token_is_told_who_it_is_for(callers: dict[str, Caller]) -> None:
+def test_every_principal_can_read_its_own_name_and_grants(callers: dict[str, Caller]) -> None:
     for who, grants in CALLERS.items():
         if who == "stranger":
             continue
@@ -182,7 +182,7 @@ def test_everybody_with_a_token_is_told_who_it_is_for(callers: dict[str, Caller]
 
 
 @pytest.mark.parametrize("who", ["nothing", "reader", "reads others', writes its own"])
-def test_who_is_refused_has_changed_nothing(
+def test_a_refused_request_has_changed_nothing(
     who: str, service: Service, callers: dict[str, Caller]
 ) -> None:
     path = "/v1/catalogs/team%20b%2Fshop"
@@ -196,21 +196,21 @@ def test_who_is_refused_has_changed_nothing(
     assert root.send("GET", path).get_json() == before
 
 
-def test_whether_there_is_a_catalog_is_told_to_who_may_read_it(callers: dict[str, Caller]) -> None:
+def test_only_readers_learn_whether_a_catalog_exists(callers: dict[str, Caller]) -> None:
     for path in ("/v1/catalogs/team%20b%2Fshop", "/v1/catalogs/team%20b%2Fnothing"):
         problem(callers["admin"].send("GET", path), 403, "forbidden")
     problem(callers["admin"].send("GET", "/v1/catalogs/team%20a%2Fno"), 404, "catalog_not_found")
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v1/catalogs/a/b/c", "/v1", "/livez/", "/LIVEZ"])
-def test_that_there_is_no_such_route_is_told_to_who_says_who_he_is(
+def test_an_unknown_route_is_404_only_for_authenticated_callers(
     path: str, callers: dict[str, Caller]
 ) -> None:
     problem(callers["stranger"].send("GET", path), 401, "unauthenticated")
     problem(callers["nothing"].send("GET", path), 404, "route_not_found")
 
 
-def test_that_a_route_lacks_a_method_is_told_to_who_says_who_he_is(
+def test_an_unsupported_method_is_405_only_for_authenticated_callers(
     callers: dict[str, Caller],
 ) -> None:
     path = "/v1/catalogs"
@@ -218,7 +218,7 @@ def test_that_a_route_lacks_a_method_is_told_to_who_says_who_he_is(
     problem(callers["nothing"].send("DELETE", path), 405, "method_not_allowed")
 
 
-def test_head_needs_what_get_does(callers: dict[str, Caller]) -> None:
+def test_head_needs_the_same_role_as_get(callers: dict[str, Caller]) -> None:
     path = "/v1/catalogs/team%20a%2Fshop/documents/k"
     statuses = [
         callers[who].send("HEAD", path).status_code for who in ("stranger", "nothing", "reader")
@@ -227,7 +227,7 @@ def test_head_needs_what_get_does(callers: dict[str, Caller]) -> None:
 
 
 class TestBulk:
-    def test_each_line_is_checked_by_itself(self, callers: dict[str, Caller]) -> None:
+    def test_each_line_is_authorized_separately(self, callers: dict[str, Caller]) -> None:
         lines = [
             {"catalog": catalog, "op": "put", "key": "bulk", "value": 1}
             for catalog in (MINE, OTHERS, "team a", MINE)
@@ -240,7 +240,9 @@ class TestBulk:
             assert (refused["role"], refused["catalog"]) == ("write", catalog)
 
     @pytest.mark.parametrize("op", ["put", "patch", "merge", "delete", "touch"])
-    def test_to_read_is_not_enough_for_any_line(self, op: str, callers: dict[str, Caller]) -> None:
+    def test_no_line_is_allowed_with_read_access_only(
+        self, op: str, callers: dict[str, Caller]
+    ) -> None:
         line: dict[str, Any] = {"catalog": MINE, "op": op, "key": "k"}
         line |= {"put": {"value": 1}, "merge": {"value": {}}, "patch": {"patch": []}}.get(op, {})
         (answer,) = callers["reader"].bulk(line)
@@ -248,7 +250,7 @@ class TestBulk:
         (answer,) = callers["writer"].bulk({**line, "dry_run": True})
         assert answer["status"] < 300
 
-    def test_it_needs_a_token_as_a_whole(self, callers: dict[str, Caller]) -> None:
+    def test_a_bulk_request_needs_a_token(self, callers: dict[str, Caller]) -> None:
         answer = callers["stranger"].send("POST", "/v1/bulk", b"{}", Content_Type=LINES)
         problem(answer, 401, "unauthenticated")
 
@@ -256,7 +258,7 @@ class TestBulk:
 class TestOwnership:
     """What is a principal's own is nobody else's, whatever its role."""
 
-    def test_an_idempotency_key_is_the_principal_s(self, service: Service) -> None:
+    def test_an_idempotency_key_belongs_to_its_principal(self, service: Service) -> None:
         ann, bob = (service.caller(name, "write:own") for name in ("ann", "bob"))
         path = "/v1/catalogs/own/documents/k"
         first = ann.send("PUT", path, 1, Idempotency_Key="key")
@@ -269,7 +271,7 @@ class TestOwnership:
         commits = ann.send("GET", "/v1/catalogs/own/commits").get_json()["commits"]
         assert [each["author"] for each in commits] == ["ann", "bob"]
 
-    def test_an_upload_is_the_principal_s(self, service: Service) -> None:
+    def test_an_upload_belongs_to_its_principal(self, service: Service) -> None:
         ann = service.caller("ann", "write:own")
         opened = ann.send("POST", "/v1/catalogs/own/uploads", {"key": "up"})
         place = opened.headers["Location"]
@@ -281,7 +283,7 @@ class TestOwnership:
             assert other.send("DELETE", place).status_code == 204
         assert ann.send("GET", place).status_code == 200
 
-    def test_another_token_of_the_principal_is_as_good(self, service: Service) -> None:
+    def test_another_token_of_the_principal_works_too(self, service: Service) -> None:
         place = (
             service.caller("cid", "write:own")
             .send("POST", "/v1/catalogs/own/uploads", {"key": "up"})

@@ -40,7 +40,7 @@ def problem(answer: Any, code: str) -> Any:
     return content
 
 
-def test_a_pin_is_of_the_principal_that_made_it(service: Service) -> None:
+def test_a_pin_belongs_to_the_principal_that_made_it(service: Service) -> None:
     ann = service.caller("ann", "read:c")
     pin = pinned(ann, note="nightly")
     assert (pin["owner"], pin["note"]) == ("ann", "nightly")
@@ -50,7 +50,9 @@ def test_a_pin_is_of_the_principal_that_made_it(service: Service) -> None:
 
 
 @pytest.mark.parametrize("grant", ["read:c", "write:c"])
-def test_nobody_renews_or_deletes_the_pin_of_another(service: Service, grant: str) -> None:
+def test_the_pin_of_another_principal_cannot_be_renewed_or_deleted(
+    service: Service, grant: str
+) -> None:
     ann, eve = service.caller("ann", "read:c"), service.caller("eve", grant)
     pin = pinned(ann)
     path = f"{PINS}/{pin['pin']}"
@@ -72,7 +74,7 @@ def test_an_admin_deletes_every_pin_and_renews_its_own_alone(service: Service) -
     assert root.send("DELETE", path).status_code == 204
 
 
-def test_one_principal_leaves_room_for_the_others(service: Service) -> None:
+def test_one_principal_cannot_use_up_all_pins(service: Service) -> None:
     eve = service.caller("eve", "read:c")
     share = Settings().pins_per_principal_max
     for _ in range(share):
@@ -84,7 +86,7 @@ def test_one_principal_leaves_room_for_the_others(service: Service) -> None:
     assert pinned(service.caller("ann", "read:c"))["owner"] == "ann"
 
 
-def test_pins_that_are_made_at_one_moment_are_no_more_than_there_may_be() -> None:
+def test_pins_made_at_the_same_moment_stay_within_the_limit() -> None:
     store = MemoryStore()
     limits = ServiceLimits(retention=RetentionLimits(pins_per_principal_max=2))
     watched: Any = WatchedStore(store)
@@ -101,7 +103,7 @@ def test_pins_that_are_made_at_one_moment_are_no_more_than_there_may_be() -> Non
     assert len(other.retention.pins("c")) == 2
 
 
-def test_exports_are_pins_of_their_principal() -> None:
+def test_the_pin_of_an_export_belongs_to_its_principal() -> None:
     limits = ServiceLimits()
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits)
     service = Service(gateway=gateway)
@@ -124,7 +126,7 @@ def test_exports_are_pins_of_their_principal() -> None:
     assert not gateway.retention.pins("c")
 
 
-def test_without_access_control_all_are_one(service: Service) -> None:
+def test_without_access_control_all_pins_belong_to_one_principal(service: Service) -> None:
 
     client = create_app(service.gateway).test_client()
     made = client.post(PINS, json={"seconds": 600}).get_json()

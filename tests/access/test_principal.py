@@ -1,4 +1,4 @@
-"""A pattern stands for whole names, case and all; a grant gives its role and those below."""
+"""A pattern matches whole names, case-sensitively; a grant gives its role and those below."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TEXTS = st.text("ab*/.%", max_size=8)
 
 
 @given(TEXTS, st.text("ab/.%*", max_size=10))
-def test_a_pattern_stands_for_what_a_regular_expression_says(pattern: str, name: str) -> None:
+def test_a_pattern_matches_like_its_regular_expression(pattern: str, name: str) -> None:
     expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL)
     assert Principal("p", (Grant(Role.READ, pattern),)).may(Role.READ, name) == bool(expected)
 
 
-def test_a_pattern_of_many_stars_takes_no_time() -> None:
+def test_a_pattern_of_many_stars_is_matched_quickly() -> None:
     asked = Principal("p", (Grant(Role.READ, "*a" * 400 + "b"),))
     assert not asked.may(Role.READ, "a" * 500)
 
@@ -32,7 +32,7 @@ def test_a_role_includes_those_below_it() -> None:
         assert not any(asked.may(role, "d") for role in Role)
 
 
-def test_everybody_may_everything_and_nobody_nothing() -> None:
+def test_anonymous_may_do_everything_and_nobody_may_do_nothing() -> None:
     for role in Role:
         assert ANONYMOUS.may(role, "c\n/x")
         assert not NOBODY.may(role, "c")
@@ -40,7 +40,7 @@ def test_everybody_may_everything_and_nobody_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["read:*", "write:a:b", "admin:urn:li:(x,y)/*", "read: é\n"])
-def test_grants_are_read_as_they_are_written(text: str) -> None:
+def test_a_parsed_grant_is_written_back_unchanged(text: str) -> None:
     assert grant_text(parse_grant(text)) == text
 
 
@@ -48,7 +48,7 @@ def test_grants_are_read_as_they_are_written(text: str) -> None:
     "text",
     ["", "read", "read:", "Read:*", "own:*", ":*", "read *", "read:a\0", "read:\ud800", 7, None],
 )
-def test_what_is_no_grant_is_refused(text: object) -> None:
+def test_an_invalid_grant_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match=r"grant|pattern"):
         parse_grant(text)
 
@@ -62,12 +62,12 @@ def test_names_are_any_visible_text(name: str) -> None:
     "name",
     ["", " a", "a ", "a\nb", "a\0", "\ud800", "\u202e", "x" * 256, "anonymous", {"$ne": 1}, 7],
 )
-def test_other_names_are_refused(name: object) -> None:
+def test_invalid_names_are_refused(name: object) -> None:
     with pytest.raises(ValueError, match="name"):
         checked_name(name)
 
 
-def test_one_wrong_grant_spoils_them_all() -> None:
+def test_one_invalid_grant_refuses_the_whole_list() -> None:
     with pytest.raises(ValueError, match="grant"):
         principal("ann", ["read:*", {"$gt": ""}])
     for grants in ("read:*", {"read": "*"}, None, ["read:*"] * 1001):

@@ -132,7 +132,7 @@ def test_a_body_that_ends_after_its_sender_was_shut_out_changes_nothing(
     assert (ann.head(), ann.gateway.retention.pins("c")) == (head, open_pins)
 
 
-def test_lines_in_bulk_are_refused_from_then_on(ann: Ann) -> None:
+def test_bulk_lines_after_the_revocation_are_refused(ann: Ann) -> None:
     line = json.dumps({"catalog": "c", "op": "put", "key": "k", "value": 2}).encode() + b"\n"
     answer = ann.client.post(
         "/v1/bulk",
@@ -144,10 +144,10 @@ def test_lines_in_bulk_are_refused_from_then_on(ann: Ann) -> None:
     assert ann.head() == 1
 
 
-def test_who_was_refused_is_refused_at_the_next_look_however_soon_it_comes(
+def test_a_refused_principal_is_refused_again_at_the_next_check_however_soon(
     ann: Ann, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is let in isn't looked at again for a moment; lines in bulk come faster than that."""
+    """An accepted token is not checked again for a moment; bulk lines arrive faster than that."""
     contexts: list[Any] = []
     admit = authorization.Authorization.admit
 
@@ -170,7 +170,7 @@ def test_who_was_refused_is_refused_at_the_next_look_however_soon_it_comes(
             context.require_still_let_in()
 
 
-def test_a_long_poll_tells_nothing_that_came_afterwards(ann: Ann) -> None:
+def test_a_long_poll_returns_nothing_committed_after_the_revocation(ann: Ann) -> None:
     answers: list[Any] = []
     looked = ann.door.looks
     polling = threading.Thread(
@@ -205,7 +205,7 @@ READS = (
 
 
 @pytest.mark.parametrize("path", READS)
-def test_what_was_read_meanwhile_is_withheld(ann: Ann, path: str) -> None:
+def test_a_read_that_overlaps_the_revocation_is_withheld(ann: Ann, path: str) -> None:
     """Its answer is for those alone who would be let in when it is there."""
     assert ann.client.get(path).status_code == 200
     ann.door.looks_max = ann.door.looks + 1
@@ -220,7 +220,7 @@ def large_catalog(ann: Ann) -> None:
 
 
 def broken_off(pieces: Iterator[bytes], door: Door) -> list[bytes]:
-    """What is told from the second piece on, where the door is shut after the first."""
+    """The pieces after the first one, after which the principal is shut out."""
     next(pieces)
     door.is_shut = True
     told: list[bytes] = []
@@ -229,7 +229,7 @@ def broken_off(pieces: Iterator[bytes], door: Door) -> list[bytes]:
     return told
 
 
-def test_an_export_breaks_off(ann: Ann) -> None:
+def test_an_export_is_broken_off(ann: Ann) -> None:
     large_catalog(ann)
     answer = ann.client.get(f"{C}/export", buffered=False)
     pieces = iter(answer.response)
@@ -238,8 +238,8 @@ def test_an_export_breaks_off(ann: Ann) -> None:
     assert not ann.gateway.retention.pins("c")
 
 
-def test_a_feed_that_is_taken_slowly_breaks_off(ann: Ann) -> None:
-    """What was gathered for it before isn't told any more either."""
+def test_a_feed_with_a_slow_reader_is_broken_off(ann: Ann) -> None:
+    """Commits that were already gathered for it are not sent either."""
     large_catalog(ann)
     answer = ann.client.get(
         f"{C}/changes?after=0", headers={"Accept": "text/event-stream"}, buffered=False

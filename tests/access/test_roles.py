@@ -40,7 +40,7 @@ def test_every_route_has_a_row_for_each_of_its_methods(app: Flask) -> None:
         assert methods - {"HEAD"} == ROLES[endpoint].keys(), endpoint
 
 
-def test_what_is_open_to_everybody_names_no_catalog(app: Flask) -> None:
+def test_public_routes_name_no_catalog(app: Flask) -> None:
     for rule in app.url_map.iter_rules():
         needs = set(ROLES[rule.endpoint].values())
         assert (not needs & set(Role)) == ("/{catalog}" not in _shown(rule.rule)), rule
@@ -67,7 +67,7 @@ def test_a_method_without_a_row_is_refused(app: Flask) -> None:
     problem(app.test_client().post("/v1/catalogs"), 403, "forbidden")
 
 
-def test_reading_needs_to_read_and_writing_to_write() -> None:
+def test_reads_need_the_role_read_and_writes_a_higher_one() -> None:
     """By the methods: what changes nothing of a catalog needs the least role, and nothing else."""
     for endpoint, needs in ROLES.items():
         for method, need in needs.items():
@@ -79,7 +79,7 @@ def test_reading_needs_to_read_and_writing_to_write() -> None:
             assert (need is Role.READ) == (method in ("GET", "OPTIONS")), endpoint
 
 
-def test_the_api_s_description_says_what_each_route_refuses(app: Flask) -> None:
+def test_openapi_lists_401_and_403_exactly_where_they_can_occur(app: Flask) -> None:
     """401 and 403 where they can be, and no token where none is needed."""
     endpoints = {
         (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method): rule.endpoint
@@ -100,10 +100,8 @@ def test_the_api_s_description_says_what_each_route_refuses(app: Flask) -> None:
 
 
 @pytest.mark.parametrize(("given", "status"), [({}, 401), ({"access": False}, 503)])
-def test_the_service_is_closed_unless_it_is_told_otherwise(
-    given: dict[str, bool], status: int
-) -> None:
-    """Without a database to ask: who is let in is told that there is none."""
+def test_access_control_is_on_by_default(given: dict[str, bool], status: int) -> None:
+    """There is no database: a request with a token gets a 503."""
     nowhere = "mongodb://127.0.0.1:9/?replicaSet=none"
     settings = Settings(mongodb_uri=nowhere, store_timeout_ms=100, **given)
     client = create_application(settings).test_client()

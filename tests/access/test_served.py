@@ -109,7 +109,7 @@ def served(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
             yield Served(gateway, authority.certificate, mongodb_uri, database)
 
 
-def test_a_token_of_the_command_line_is_let_in_where_it_may(served: Served) -> None:
+def test_a_token_from_the_command_line_is_accepted_within_its_grants(served: Served) -> None:
     ann = served.issue("ann", "write:team/*", "read:*")
     assert served.send("PUT", f"{PATH}/documents/k", ann, {"a": 1})[0] == 201
     assert served.send("GET", f"{PATH}/documents/k", ann) == (200, {"a": 1})
@@ -123,7 +123,7 @@ def test_a_token_of_the_command_line_is_let_in_where_it_may(served: Served) -> N
     assert [each["author"] for each in commits["commits"]] == ["ann"]
 
 
-def test_a_jwt_of_the_issuer_is_let_in_where_it_may(served: Served) -> None:
+def test_a_jwt_of_the_issuer_is_accepted_within_its_grants(served: Served) -> None:
     good = token(KEY, sub="job", grants=["write:jwt"])
     assert served.send("PUT", "/v1/catalogs/jwt/documents/k", good, 1)[0] == 201
     assert served.send("PUT", f"{PATH}/documents/k", good, 1)[0] == 403
@@ -134,7 +134,9 @@ def test_a_jwt_of_the_issuer_is_let_in_where_it_may(served: Served) -> None:
     assert served.send("GET", "/v1/catalogs/jwt/documents/k", forged)[0] == 401
 
 
-def test_a_revocation_soon_holds_everywhere(served: Served, eventually: Callable[..., Any]) -> None:
+def test_a_revocation_soon_applies_in_every_worker_and_to_open_requests(
+    served: Served, eventually: Callable[..., Any]
+) -> None:
     """In both workers, also for a feed and a bulk request that run already."""
     bob = served.issue("bob", "write:team/*")
     root = served.issue("root", "admin:*")
@@ -186,7 +188,7 @@ def test_a_revocation_soon_holds_everywhere(served: Served, eventually: Callable
     running.join(WAIT_S)
     assert [json.loads(each)["status"] for each in lines] == [201, 401]
     assert served.send("GET", f"{PATH}/documents/after", root)[0] == 404
-    # Whatever is committed now, the feed doesn't tell it.
+    # The feed sends nothing that is committed now.
     served.send("PUT", f"{PATH}/documents/unseen", root, 1)
     told = events.read().decode()
     feed.close()
@@ -233,7 +235,7 @@ def test_a_token_can_have_a_time_to_live(served: Served) -> None:
         (["revoke", "$ne"], 1, "no token with this id"),
     ],
 )
-def test_what_the_command_cannot_do_it_says_in_a_line(
+def test_a_failing_token_command_prints_one_line(
     arguments: list[str], code: int, message: str, served: Served
 ) -> None:
     result = served.command(*arguments)
@@ -242,7 +244,7 @@ def test_what_the_command_cannot_do_it_says_in_a_line(
     assert result.stderr.count("\n") == 1
 
 
-def test_without_a_database_the_command_says_so() -> None:
+def test_without_a_database_the_token_command_says_so() -> None:
     for arguments, code, message in (
         (["list"], 2, "no MongoDB chosen"),
         (
@@ -260,7 +262,7 @@ def test_without_a_database_the_command_says_so() -> None:
 
 @pytest.mark.parametrize("how", ["create_token", "revoke_token"])
 @pytest.mark.parametrize(("error", "code"), [(StoreUnreachable("lost"), 7), (Unsent("away"), 6)])
-def test_a_change_whose_answer_is_lost_is_told_as_that(
+def test_a_token_change_whose_answer_was_lost_is_reported_as_unknown(
     how: str, error: StoreUnreachable, code: int, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = served.command("create", "--name", "e", "--grant", "read:*")
@@ -284,7 +286,7 @@ def livez(connection: http.client.HTTPConnection) -> bytes:
     return connection.getresponse().read()
 
 
-def test_a_client_that_trusts_nobody_gets_nothing(served: Served) -> None:
+def test_a_client_without_the_authority_refuses_the_connection(served: Served) -> None:
     untrusting = http.client.HTTPSConnection("127.0.0.1", served.gateway.port, timeout=WAIT_S)
     with pytest.raises(ssl.SSLCertVerificationError):
         untrusting.request("GET", "/livez")
@@ -293,7 +295,7 @@ def test_a_client_that_trusts_nobody_gets_nothing(served: Served) -> None:
         livez(plain)
 
 
-def test_in_the_end_no_secret_stands_in_the_log(served: Served) -> None:
+def test_no_secret_is_in_the_log(served: Served) -> None:
     wrong = "1" * 64
     served.send("GET", f"{PATH}/documents/k", f"gwt_{'0' * 16}_{wrong}")
     log = served.gateway.log()
@@ -320,7 +322,7 @@ def guarded(mongodb_uri: str, authority: Authority) -> Iterator[Served]:
         yield Served(gateway, authority.certificate, mongodb_uri, database)
 
 
-def test_a_client_needs_a_certificate_and_a_token_beside_it(
+def test_a_client_needs_both_a_certificate_and_a_token(
     guarded: Served, authority: Authority
 ) -> None:
     connection = guarded.connection(authority.sign("client"))
@@ -331,7 +333,7 @@ def test_a_client_needs_a_certificate_and_a_token_beside_it(
 
 
 @pytest.mark.parametrize("kind", ["served", "guarded"])
-def test_the_check_of_the_image_follows_the_address_and_tls(
+def test_the_health_check_of_the_image_uses_the_address_and_tls(
     kind: str, request: pytest.FixtureRequest, authority: Authority
 ) -> None:
     port = request.getfixturevalue(kind).gateway.port
@@ -344,7 +346,7 @@ def test_the_check_of_the_image_follows_the_address_and_tls(
     assert not is_alive(Settings(bind=Address("127.0.0.1", 9), **tls))
 
 
-def test_without_a_certificate_of_the_authority_nobody_is_heard(
+def test_a_client_without_a_certificate_of_the_authority_is_refused(
     guarded: Served, tmp_path: Path
 ) -> None:
     for client in (None, Authority(tmp_path, "another").sign("client")):
@@ -355,7 +357,7 @@ def test_without_a_certificate_of_the_authority_nobody_is_heard(
 
 
 @pytest.mark.parametrize("wrong", ["absent", "empty", "of another key", "encrypted"])
-def test_a_certificate_that_cannot_be_used_is_told_in_a_line(wrong: str, tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_reported_in_one_line(wrong: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     good, other = authority.sign("good"), authority.sign("other", b"secret")
     certificate, key = good.certificate, good.key
@@ -428,7 +430,7 @@ def test_a_renewed_certificate_needs_no_restart(
         kept.close()
 
 
-def test_a_reload_beside_a_broken_certificate_leaves_the_workers_that_serve(
+def test_a_reload_with_a_broken_certificate_keeps_the_old_workers(
     mongodb_uri: str, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
     authority = Authority(tmp_path, "authority")
@@ -448,7 +450,7 @@ def test_a_reload_beside_a_broken_certificate_leaves_the_workers_that_serve(
         assert served.send("GET", "/livez")[0] == 200
 
 
-def test_a_certificate_that_is_renewed_while_a_worker_reads_it_comes_into_use(
+def test_a_certificate_renewed_while_it_is_read_is_loaded_afterwards(
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path, "authority")

@@ -85,7 +85,9 @@ def refused(answer: TestResponse, code: str, setting: str, name: str) -> None:
     ("kind", "code", "setting"),
     [("bulk", "overloaded", "bulk_requests_max"), ("watch", "too_many_watchers", "watchers_max")],
 )
-def test_what_lasts_leaves_room_to_others(world: World, kind: str, code: str, setting: str) -> None:
+def test_long_requests_of_one_principal_leave_room_for_others(
+    world: World, kind: str, code: str, setting: str
+) -> None:
     ask: Callable[[str], TestResponse] = getattr(world, kind)
     lasting = [ask("ann"), ask("ann")]
     refused(ask("ann"), code, setting, "ann")
@@ -103,7 +105,7 @@ def test_what_lasts_leaves_room_to_others(world: World, kind: str, code: str, se
     ("kind", "method", "setting"),
     [("get", "read", "reads_in_flight_max"), ("put", "commit", "writes_in_flight_max")],
 )
-def test_what_is_under_way_leaves_room_to_others(
+def test_concurrent_requests_of_one_principal_leave_room_for_others(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     eventually: Eventually,
@@ -126,7 +128,7 @@ def test_what_is_under_way_leaves_room_to_others(
     assert ask("ann").status_code in (201, 404)
 
 
-def test_bodies_that_are_received_leave_room_to_others(
+def test_bodies_of_one_principal_leave_room_for_others(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     document = json.dumps("x" * 250_000).encode()
@@ -167,7 +169,7 @@ def test_bodies_that_are_received_leave_room_to_others(
         assert put("ann", connection) in (200, 201)
 
 
-def test_where_everybody_is_the_same_one_there_are_no_shares() -> None:
+def test_without_access_control_there_are_no_shares() -> None:
     world = World(access=False)
     lasting = [world.bulk("") for _ in range(4)] + [world.watch("") for _ in range(4)]
     assert [answer.status_code for answer in lasting] == [200] * 8
@@ -175,7 +177,7 @@ def test_where_everybody_is_the_same_one_there_are_no_shares() -> None:
     world.app.begin_stop()  # type: ignore[attr-defined]
 
 
-def test_a_share_is_half_of_what_others_left() -> None:
+def test_a_share_is_half_of_what_is_left() -> None:
     shares = Shares(12)
     held = {}
     for name in ("ann", "bob", "eve", "joe"):

@@ -110,7 +110,7 @@ def exchanged(client: FlaskClient, given: str, **changed: Any) -> TestResponse:
     return client.post("/console/sign-in", json=body)
 
 
-def test_a_code_is_a_token_that_says_who_one_is_and_may(
+def test_a_code_is_exchanged_for_a_token_with_name_and_grants(
     client: FlaskClient, provider: Provider
 ) -> None:
     answer = exchanged(client, code_of(client, provider))
@@ -126,7 +126,7 @@ def test_a_code_is_a_token_that_says_who_one_is_and_may(
     assert client.put("/v1/catalogs/other/documents/k", json=1, headers=bearer).status_code == 403
 
 
-def test_a_client_with_a_secret_sends_it() -> None:
+def test_a_client_secret_is_sent() -> None:
     secret = "50% :of it"
     with Provider(client_secret=secret, redirect_uri=HOME).serving() as serving:
         for methods in ({}, {"token_endpoint_auth_methods_supported": ["client_secret_post"]}):
@@ -137,7 +137,7 @@ def test_a_client_with_a_secret_sends_it() -> None:
         problem(exchanged(client, code_of(client, serving)), 401, "unauthenticated")
 
 
-def test_a_code_is_of_no_use_a_second_time_or_without_its_verifier(
+def test_a_code_is_refused_without_its_verifier_or_the_second_time(
     client: FlaskClient, provider: Provider
 ) -> None:
     code = code_of(client, provider)
@@ -149,7 +149,7 @@ def test_a_code_is_of_no_use_a_second_time_or_without_its_verifier(
     problem(exchanged(client, "made-up"), 401, "unauthenticated")
 
 
-def test_who_signed_in_is_audited(
+def test_a_sign_in_is_audited(
     client: FlaskClient, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = code_of(client, provider)
@@ -159,7 +159,7 @@ def test_who_signed_in_is_audited(
     assert (line.action, line.signed_in) == ("sign_in", "ann")  # type: ignore[attr-defined]
 
 
-def test_a_name_is_that_of_the_claim_and_an_address_has_to_be_verified(provider: Provider) -> None:
+def test_the_name_is_a_claim_and_an_email_address_must_be_verified(provider: Provider) -> None:
     client = client_of(settings_of(provider, jwt_name_claim="email"))
 
     def signed_in(**claims: Any) -> TestResponse:
@@ -173,7 +173,7 @@ def test_a_name_is_that_of_the_claim_and_an_address_has_to_be_verified(provider:
         assert "id_token isn't accepted" in detail
 
 
-def test_a_token_that_the_gateway_does_not_accept_is_not_given(provider: Provider) -> None:
+def test_a_token_that_the_gateway_refuses_is_not_handed_out(provider: Provider) -> None:
     client = client_of(settings_of(provider, jwt_audience="another service"))
     detail = problem(exchanged(client, code_of(client, provider)), 401, "unauthenticated")["detail"]
     assert "for another service (aud)" in detail
@@ -196,7 +196,7 @@ def test_a_token_that_the_gateway_does_not_accept_is_not_given(provider: Provide
         {"end_session_endpoint": ["https://a.example"]},
     ],
 )
-def test_an_issuer_that_is_away_or_says_something_else_is_said(
+def test_an_issuer_that_is_down_or_misconfigured_is_a_503(
     provider: Provider, metadata: dict[str, Any] | None
 ) -> None:
     provider.metadata = metadata
@@ -205,7 +205,7 @@ def test_an_issuer_that_is_away_or_says_something_else_is_said(
     problem(exchanged(client, "c"), 503, "keys_unavailable")
 
 
-def test_where_no_issuer_knows_the_console_nothing_is_offered(provider: Provider) -> None:
+def test_without_a_client_id_or_access_control_no_sign_in_is_offered(provider: Provider) -> None:
     settings = settings_of(provider)
     for changed in ({"oidc_client_id": None}, {"access": False}):
         client = client_of(replace(settings, **changed))
@@ -226,15 +226,15 @@ def test_where_no_issuer_knows_the_console_nothing_is_offered(provider: Provider
         ({"more": 1}, "/more"),
     ],
 )
-def test_bad_input_is_named(client: FlaskClient, changed: dict[str, Any], pointer: str) -> None:
+def test_invalid_input_is_named(client: FlaskClient, changed: dict[str, Any], pointer: str) -> None:
     assert problem(exchanged(client, "c", **changed), 400, "invalid_body")["pointer"] == pointer
 
 
-def test_nobody_sends_much_who_is_not_known(client: FlaskClient) -> None:
+def test_a_large_body_of_an_unauthenticated_client_is_refused(client: FlaskClient) -> None:
     problem(exchanged(client, "c" * 20_000), 413, "body_too_large")
 
 
-def test_few_ask_the_issuer_at_once(provider: Provider) -> None:
+def test_concurrent_requests_to_the_issuer_are_bounded(provider: Provider) -> None:
     settings = settings_of(provider)
     signing_in = sign_in(settings, web_tokens(settings))
     assert signing_in is not None
@@ -271,7 +271,9 @@ def issuer(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> _Issuer:
     return _Issuer(provider, monkeypatch)
 
 
-def test_an_issuer_that_is_away_is_asked_about_itself_once_in_a_while(issuer: _Issuer) -> None:
+def test_the_metadata_of_an_issuer_that_is_down_is_requested_only_now_and_then(
+    issuer: _Issuer,
+) -> None:
     """However many look at the page meanwhile; and what it said before is good for an hour."""
     issuer.away = True
     for _ in range(5):
@@ -291,7 +293,7 @@ def test_an_issuer_that_is_away_is_asked_about_itself_once_in_a_while(issuer: _I
         issuer.signing_in.offer()
 
 
-def test_others_do_not_ask_while_one_does(issuer: _Issuer) -> None:
+def test_concurrent_sign_ins_share_one_request_for_the_metadata(issuer: _Issuer) -> None:
     """They wait for what it finds, no more than some at a time."""
     waited: list[float] = []
 
@@ -311,7 +313,9 @@ def test_others_do_not_ask_while_one_does(issuer: _Issuer) -> None:
     assert min(waited) > 0
 
 
-def test_strangers_occupy_nothing_while_an_issuer_does_not_answer(issuer: _Issuer) -> None:
+def test_unauthenticated_requests_occupy_nothing_while_the_issuer_does_not_answer(
+    issuer: _Issuer,
+) -> None:
     """After one code without an answer, none is asked about for a while."""
     issuer.signing_in.offer()
     issuer.away = True
@@ -341,6 +345,6 @@ def test_strangers_occupy_nothing_while_an_issuer_does_not_answer(issuer: _Issue
         ),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(given: dict[str, str], reason: str) -> None:
+def test_contradictory_settings_are_refused(given: dict[str, str], reason: str) -> None:
     with pytest.raises(SettingError, match=reason):
         resolve({"mongodb_uri": "mongodb://a", **given})

@@ -85,7 +85,7 @@ def world() -> World:
     return World()
 
 
-def test_a_token_tells_whom_it_was_issued_to(world: World) -> None:
+def test_a_token_identifies_the_principal_it_was_issued_to(world: World) -> None:
     issued = world.issue()
     assert world.tokens.is_one(issued.text)
     assert world.tokens.principal(issued.text) == Principal("ann", GRANTS)
@@ -103,7 +103,7 @@ def test_the_secret_is_kept_nowhere(world: World) -> None:
         assert secret not in repr(shown)
 
 
-def test_every_other_secret_is_refused_and_no_word_tells_which_part_is_wrong(world: World) -> None:
+def test_every_other_secret_is_refused_without_a_hint_at_the_wrong_part(world: World) -> None:
     issued = world.issue()
     other = world.issue()
     prefix, token_id, secret = issued.text.split("_")
@@ -144,7 +144,7 @@ def test_secrets_are_compared_in_constant_time(
     assert compared == [(digest, digest)]
 
 
-def test_an_expired_token_is_refused_also_while_it_is_remembered(world: World) -> None:
+def test_an_expired_token_is_refused_even_while_it_is_cached(world: World) -> None:
     issued = world.issue(lifetime_s=HOUR_S)
     world.now_s += HOUR_S - 0.5
     assert world.tokens.principal(issued.text).name == "ann"
@@ -152,7 +152,7 @@ def test_an_expired_token_is_refused_also_while_it_is_remembered(world: World) -
     assert world.refused(issued.text) == "the token expired"
 
 
-def test_a_revocation_holds_when_what_was_read_is_forgotten(world: World) -> None:
+def test_a_revocation_applies_once_the_cached_token_expires(world: World) -> None:
     issued = world.issue()
     elsewhere = world.process()
     assert world.tokens.principal(issued.text).name == "ann"
@@ -164,7 +164,7 @@ def test_a_revocation_holds_when_what_was_read_is_forgotten(world: World) -> Non
     assert elsewhere.revoke("0" * 16) is None
 
 
-def test_many_requests_cost_one_look_each_few_seconds(world: World) -> None:
+def test_many_requests_cause_one_lookup_every_few_seconds(world: World) -> None:
     issued = world.issue()
     for _ in range(100):  # ten seconds
         for _ in range(50):
@@ -173,19 +173,19 @@ def test_many_requests_cost_one_look_each_few_seconds(world: World) -> None:
     assert world.store.looks[issued.stored.id] <= 7
 
 
-def test_what_is_remembered_and_looked_at_now_and_then_stays_below_five_seconds() -> None:
-    """For an answer that goes on: what was read may be so old when it is looked at again."""
+def test_cache_time_and_recheck_interval_together_stay_below_five_seconds() -> None:
+    """For a long answer: the cached token may be that old when it is checked again."""
     assert REMEMBERED_S + authorization.RECHECK_S < 5
 
 
-def test_wrong_tokens_are_remembered_too(world: World) -> None:
+def test_wrong_tokens_are_cached_too(world: World) -> None:
     text = f"gwt_{'ab' * 8}_{'0' * 64}"
     for _ in range(50):
         world.refused(text)
     assert world.store.looks.total() == 1
 
 
-def test_a_database_that_is_away_for_a_moment_is_not_noticed(world: World) -> None:
+def test_a_short_database_outage_goes_unnoticed(world: World) -> None:
     issued = world.issue()
     world.tokens.principal(issued.text)
     world.store.reachable = False
@@ -199,7 +199,7 @@ def test_a_database_that_is_away_for_a_moment_is_not_noticed(world: World) -> No
     assert world.tokens.principal(issued.text).name == "ann"
 
 
-def test_records_that_say_nothing_sensible_give_no_rights(world: World) -> None:
+def test_malformed_token_records_give_no_rights(world: World) -> None:
     issued = world.issue()
     for changed in ({"grants": ("own:*",)}, {"name": ""}, {"name": "anonymous"}):
         world.store._tokens[issued.stored.id] = replace(issued.stored, **changed)  # type: ignore[arg-type]
@@ -241,7 +241,7 @@ def made_up(number: int) -> str:
     return f"gwt_{number:016x}_{'0' * 64}"
 
 
-def test_made_up_ids_are_looked_up_ten_times_a_second_at_most(world: World) -> None:
+def test_unknown_ids_are_looked_up_at_most_ten_times_a_second(world: World) -> None:
     began_s = world.now_s
     for number in range(50):
         world.refused(made_up(number))
@@ -249,7 +249,7 @@ def test_made_up_ids_are_looked_up_ten_times_a_second_at_most(world: World) -> N
     assert world.store.queries == 50
 
 
-def test_made_up_ids_that_come_together_are_one_query(
+def test_concurrent_unknown_ids_are_looked_up_in_one_query(
     world: World, eventually: Callable[..., object]
 ) -> None:
     """And so is the new token among them, which works."""
@@ -276,7 +276,9 @@ def test_made_up_ids_that_come_together_are_one_query(
     assert world.store.queries == 2
 
 
-def test_made_up_ids_displace_no_token(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_ids_displace_no_cached_token(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tokens, "_REMEMBERED_MAX", 5)
     monkeypatch.setattr(tokens, "_BETWEEN_QUERIES_S", 0.0)
     issued = world.issue()
@@ -287,7 +289,7 @@ def test_made_up_ids_displace_no_token(world: World, monkeypatch: pytest.MonkeyP
     assert world.store.looks[issued.stored.id] == 1
 
 
-def test_what_keeps_a_query_from_being_answered_is_told_to_all_who_asked(world: World) -> None:
+def test_a_failed_lookup_fails_every_request_that_waits_for_it(world: World) -> None:
     issued = world.issue()
     world.store.reachable = False
     with pytest.raises(StoreUnavailable):
@@ -296,7 +298,7 @@ def test_what_keeps_a_query_from_being_answered_is_told_to_all_who_asked(world: 
     assert world.tokens.principal(issued.text).name == "ann"
 
 
-def test_a_look_up_for_many_is_on_nobodys_account(world: World) -> None:
+def test_a_shared_lookup_is_charged_to_no_request(world: World) -> None:
     """Who has used up what it may compute, as an export that asks again whether its token counts,
     is no reason to refuse the others."""
     issued = world.issue()

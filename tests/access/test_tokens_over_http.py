@@ -79,7 +79,7 @@ def test_a_token_is_made_used_listed_and_revoked(served: Served) -> None:
     assert next(each for each in told if each["id"] == made["id"])["revoked"]
 
 
-def test_terms_that_no_route_of_tokens_has_change_nothing(served: Served) -> None:
+def test_unknown_parameters_of_token_routes_change_nothing(served: Served) -> None:
     _, made = served.create(name="kept", grants=["read:*"])
     revoked = f"/v1/tokens/{made['id']}"
     for query, headers, code in (
@@ -96,7 +96,7 @@ def test_terms_that_no_route_of_tokens_has_change_nothing(served: Served) -> Non
     assert "more" not in [each["name"] for each in told]
 
 
-def test_only_an_admin_of_every_catalog_may(served: Served) -> None:
+def test_only_an_admin_of_every_catalog_can_manage_tokens(served: Served) -> None:
     for grants in (["write:*"], ["admin:shop/*"], ["admin:*x", "read:*"]):
         _, made = served.create(name="some", grants=grants)
         status, refused = served.create(made["token"], name="more", grants=["admin:*"])
@@ -118,14 +118,14 @@ def test_only_an_admin_of_every_catalog_may(served: Served) -> None:
         ({"name": "x", "grants": ["read:*"], "role": "admin"}, "/role"),
     ],
 )
-def test_a_request_that_is_none_names_its_place(
+def test_an_invalid_request_is_refused_with_its_pointer(
     served: Served, body: dict[str, Any], pointer: str
 ) -> None:
     status, refused = served.create(**body)
     assert (status, refused["code"], refused["pointer"]) == (400, "invalid_body", pointer)
 
 
-def test_each_is_audited_and_no_secret_is_logged(served: Served) -> None:
+def test_every_token_change_is_audited_and_no_secret_is_logged(served: Served) -> None:
     _, made = served.create(name="audited", grants=["read:*"])
     served.send("DELETE", f"/v1/tokens/{made['id']}", served.root)
     status, refused = served.send("DELETE", f"/v1/tokens/{made['token']}", served.root)

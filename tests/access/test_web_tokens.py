@@ -74,7 +74,7 @@ def hmac_signed(secret: bytes, algorithm: str, **header: Any) -> str:
 
 
 @pytest.mark.parametrize("algorithm", KEYS)
-def test_a_good_token_tells_its_subject_and_grants(algorithm: str, verifier: WebTokens) -> None:
+def test_a_valid_jwt_identifies_subject_and_grants(algorithm: str, verifier: WebTokens) -> None:
     text = token(KEYS[algorithm])
     assert verifier.is_one(text)
     assert verifier.principal(text) == Principal("ann", (Grant(Role.WRITE, "shop/*"),))
@@ -156,7 +156,7 @@ def test_a_bad_token_is_refused_and_not_repeated(name: str, verifier: WebTokens)
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
 
 
-def test_a_key_s_own_algorithm_counts_whatever_is_allowed(issuer: Issuer) -> None:
+def test_the_algorithm_of_the_key_counts_not_the_allowed_ones(issuer: Issuer) -> None:
     """Even where HS256 were allowed, a public key is no secret."""
     careless = replace(TRUST, algorithms=("HS256", "ES256"))
     verifier = WebTokens(KeySet(fetch_from(issuer.url)), careless)
@@ -171,11 +171,11 @@ def test_an_algorithm_that_is_not_allowed_is_refused(issuer: Issuer) -> None:
         verifier.principal(token(KEY))
 
 
-def test_without_grants_it_may_do_nothing(verifier: WebTokens) -> None:
+def test_a_jwt_without_grants_has_no_rights(verifier: WebTokens) -> None:
     assert verifier.principal(token(KEY, grants=None)) == Principal("ann", ())
 
 
-def test_a_subject_is_no_principal_of_the_gateway_s_own_tokens(issuer: Issuer) -> None:
+def test_a_subject_never_equals_a_principal_of_the_gateways_tokens(issuer: Issuer) -> None:
     """Unless that is wanted: an issuer that is trusted for its own people names no others."""
     given = {"jwt_jwks_url": issuer.url, "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
     tokens = MemoryTokens()
@@ -192,7 +192,7 @@ def test_a_subject_is_no_principal_of_the_gateway_s_own_tokens(issuer: Issuer) -
 
 
 @pytest.mark.parametrize("subject", ["", " ", "anonymous", "a" * 256, "a" * 250])
-def test_a_prefix_makes_no_name_of_what_is_none(issuer: Issuer, subject: str) -> None:
+def test_a_prefix_does_not_make_an_invalid_name_valid(issuer: Issuer, subject: str) -> None:
     verifier = WebTokens(KeySet(fetch_from(issuer.url)), replace(TRUST, prefix="sso:---"))
     with pytest.raises(Unauthenticated, match="name"):
         verifier.principal(token(KEY, sub=subject))
@@ -218,7 +218,7 @@ HEADERS = st.dictionaries(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=HEADERS | JSON, payload=JSON, signature=st.binary(max_size=70))
-def test_whatever_is_sent_is_refused_as_no_token(
+def test_arbitrary_input_is_refused_as_an_invalid_jwt(
     header: Any, payload: Any, signature: bytes, verifier: WebTokens
 ) -> None:
     with pytest.raises(Unauthenticated):
@@ -227,7 +227,7 @@ def test_whatever_is_sent_is_refused_as_no_token(
 
 @settings(max_examples=60, deadline=None)
 @given(changed=st.dictionaries(st.sampled_from(list(claims())), JSON, min_size=1))
-def test_whatever_an_issuer_claims_is_understood_or_refused(
+def test_arbitrary_claims_are_understood_or_refused(
     changed: dict[str, Any], verifier: WebTokens
 ) -> None:
     """A signature vouches for who wrote it, not for its sense."""
@@ -254,7 +254,7 @@ class TestKeys:
     def keys(self, issuer: Issuer, clock: list[float]) -> KeySet:
         return KeySet(fetch_from(issuer.url), lambda: clock[0])
 
-    def test_they_are_fetched_once_and_anew_when_they_are_old(
+    def test_keys_are_fetched_once_and_again_when_they_are_old(
         self, issuer: Issuer, keys: KeySet, clock: list[float]
     ) -> None:
         assert issuer.fetches == 0
@@ -266,7 +266,7 @@ class TestKeys:
             keys.key(KEY.id)
         assert issuer.fetches == 2
 
-    def test_tokens_of_unknown_keys_cause_few_fetches(
+    def test_tokens_with_unknown_keys_cause_few_fetches(
         self, issuer: Issuer, keys: KeySet, clock: list[float]
     ) -> None:
         keys.key(KEY.id)
@@ -290,7 +290,7 @@ class TestKeys:
     @pytest.mark.parametrize(
         "broken", ["refused", b"[]", b"{}", b"<html>", b'{"keys":[]}', b"[" * 100_000, 500, 302]
     )
-    def test_keys_that_cannot_be_fetched_are_told_apart_from_a_bad_token(
+    def test_a_failed_key_fetch_is_distinguished_from_a_bad_token(
         self, broken: Any, issuer: Issuer, clock: list[float]
     ) -> None:
         url = issuer.url
@@ -311,7 +311,7 @@ class TestKeys:
             clock[0] += PAUSE_S
             assert keys.key(KEY.id).key_id == KEY.id
 
-    def test_keys_that_were_fetched_count_for_an_hour(
+    def test_cached_keys_are_valid_for_an_hour(
         self, issuer: Issuer, keys: KeySet, clock: list[float]
     ) -> None:
         keys.key(KEY.id)
@@ -324,7 +324,7 @@ class TestKeys:
         with pytest.raises(KeysUnavailable):
             keys.key(KEY.id)
 
-    def test_many_at_once_cause_one_fetch(self, issuer: Issuer, keys: KeySet) -> None:
+    def test_concurrent_lookups_cause_one_fetch(self, issuer: Issuer, keys: KeySet) -> None:
         found: list[str | None] = []
         issuer.answers.clear()
         asking = [
@@ -339,7 +339,7 @@ class TestKeys:
         assert found == [KEY.id] * 20
         assert issuer.fetches == 1
 
-    def test_who_has_a_key_does_not_wait_for_a_fetch(
+    def test_a_known_key_does_not_wait_for_a_fetch(
         self, issuer: Issuer, keys: KeySet, clock: list[float], eventually: Callable[..., Any]
     ) -> None:
         keys.key(KEY.id)
@@ -365,7 +365,7 @@ class TestKeys:
         ],
         ids=["no line", "head", "body", "chunks", "whole"],
     )
-    def test_a_set_that_drips_is_given_up_when_its_time_is_up(
+    def test_a_key_set_that_arrives_too_slowly_is_abandoned(
         self, start: bytes, piece: bytes, issuer: Issuer
     ) -> None:
         """Each byte comes within the time of a socket; all of them take for ever."""
@@ -381,7 +381,7 @@ class TestKeys:
         threading.Thread(target=ask, daemon=True).start()
         assert done.wait(WAIT_S)
 
-    def test_a_set_without_an_end_is_given_up_after_a_mebibyte(self, issuer: Issuer) -> None:
+    def test_an_endless_key_set_is_abandoned_after_a_mebibyte(self, issuer: Issuer) -> None:
         issuer.drips = (b"HTTP/1.1 200 OK\r\n\r\n{", b" " * 65536)
         with pytest.raises(ValueError, match="larger"):
             fetch_from(issuer.url, seconds=WAIT_S)()
@@ -397,19 +397,19 @@ class TestKeys:
             ),
         ],
     )
-    def test_what_is_around_a_set_is_bounded_too(
+    def test_the_size_of_headers_and_chunk_framing_is_bounded_too(
         self, start: bytes, piece: bytes, issuer: Issuer
     ) -> None:
         issuer.drips = (start, piece)
         with pytest.raises(OSError, match="larger than"):
             fetch_from(issuer.url, seconds=WAIT_S)()
 
-    def test_a_set_of_thousands_of_keys_is_none(self, issuer: Issuer) -> None:
+    def test_a_set_of_thousands_of_keys_is_refused(self, issuer: Issuer) -> None:
         issuer.show(*[KEY] * (KEYS_MAX + 1))
         with pytest.raises(ValueError, match=str(KEYS_MAX)):
             fetch_from(issuer.url, seconds=WAIT_S)()
 
-    def test_who_waits_for_a_fetch_waits_so_long_and_few_do(self) -> None:
+    def test_waits_for_a_key_fetch_are_bounded_in_time_and_number(self) -> None:
         fetching, go_on = threading.Event(), threading.Event()
 
         def fetch() -> dict[str, Any]:
@@ -425,7 +425,7 @@ class TestKeys:
         go_on.set()
         fetcher.join(WAIT_S)
 
-    def test_strangers_beyond_some_do_not_wait_for_a_fetch(self) -> None:
+    def test_only_some_unknown_tokens_wait_for_a_fetch(self) -> None:
         go_on = threading.Event()
 
         def fetch() -> dict[str, Any]:
@@ -465,7 +465,7 @@ class TestKeys:
         {"kty": ["RSA"], "kid": JWK["kid"]},
     ],
 )
-def test_what_is_no_key_is_passed_over_beside_one(issuer: Issuer, other: Any) -> None:
+def test_invalid_entries_in_a_key_set_are_ignored(issuer: Issuer, other: Any) -> None:
     for entries in ([JWK, other], [other, JWK]):
         issuer.body = json.dumps({"keys": entries}).encode()
         verifier = WebTokens(KeySet(fetch_from(issuer.url)), TRUST)

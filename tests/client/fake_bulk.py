@@ -1,4 +1,4 @@
-"""A server of `/v1/bulk` that does what a script tells it."""
+"""A server of `/v1/bulk` that follows a script."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def count_up(now: Snapshot) -> Actions:
     return [{"action": "put", "key": "n", "value": now.documents.get("n", 0) + 1}]  # type: ignore[operator]
 
 
-def test_it_commits_what_was_decided_on_the_copy(gateway: Followed) -> None:
+def test_an_append_commits_what_was_decided_on_the_copy(gateway: Followed) -> None:
     follower = gateway.follow()
     assert append(follower, count_up) == Appended(1, True, "id-1", 1)
     follower.wait_for(1, WAIT_S)
@@ -29,7 +29,7 @@ def test_it_commits_what_was_decided_on_the_copy(gateway: Followed) -> None:
     assert gateway.documents() == {"n": 2}
 
 
-def test_eight_who_race_lose_nothing(gateway: Followed) -> None:
+def test_eight_concurrent_appends_lose_nothing(gateway: Followed) -> None:
     follower = gateway.follow()
     with ThreadPoolExecutor(8) as pool:
         done = [pool.submit(append, follower, count_up) for _ in range(40)]
@@ -39,7 +39,7 @@ def test_eight_who_race_lose_nothing(gateway: Followed) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, []])
-def test_nothing_to_do_appends_nothing_and_tells_the_latest_revision(
+def test_appending_nothing_returns_the_latest_revision(
     gateway: Followed, nothing: Actions | None
 ) -> None:
     gateway.put(n=1)
@@ -47,7 +47,7 @@ def test_nothing_to_do_appends_nothing_and_tells_the_latest_revision(
     assert append(follower, lambda _: nothing) == Appended(1, False, None, 0)
 
 
-def test_nothing_to_do_is_final_for_the_latest_state_alone(gateway: Followed) -> None:
+def test_a_decision_to_append_nothing_is_final_only_on_the_latest_state(gateway: Followed) -> None:
     """The copy is behind: on what it has there is nothing to do, on the latest state there is."""
     gateway.put(n=0)
     follower = gateway.follow()
@@ -64,7 +64,7 @@ def test_nothing_to_do_is_final_for_the_latest_state_alone(gateway: Followed) ->
     assert (seen, gateway.documents()) == ([1, 2], {"n": 8})
 
 
-def test_a_refusal_is_final_for_the_latest_state_alone(gateway: Followed) -> None:
+def test_a_refusal_is_final_only_on_the_latest_state(gateway: Followed) -> None:
     gateway.put(n=0)
     follower = gateway.follow()
     calls: list[int] = []
@@ -84,7 +84,7 @@ def test_a_refusal_is_final_for_the_latest_state_alone(gateway: Followed) -> Non
     assert gateway.head == 3
 
 
-def test_a_lost_answer_is_asked_for_again(gateway: Followed) -> None:
+def test_an_append_whose_answer_was_lost_is_sent_again(gateway: Followed) -> None:
     follower = gateway.follow()
     losses = iter([True, True])
 
@@ -97,7 +97,7 @@ def test_a_lost_answer_is_asked_for_again(gateway: Followed) -> None:
     assert gateway.documents() == {"n": 1}
 
 
-def test_the_deadline_says_what_happened(gateway: Followed) -> None:
+def test_an_append_that_runs_out_of_time_says_what_happened(gateway: Followed) -> None:
     gateway.put(n=1)
     follower = gateway.follow()
 
@@ -114,7 +114,7 @@ def test_the_deadline_says_what_happened(gateway: Followed) -> None:
     assert failed.value.__cause__ is not None
 
 
-def test_the_deadline_says_that_the_outcome_is_unknown(gateway: Followed) -> None:
+def test_an_append_that_runs_out_of_time_may_have_an_unknown_outcome(gateway: Followed) -> None:
     follower = gateway.follow()
 
     def lose() -> None:
@@ -126,7 +126,7 @@ def test_the_deadline_says_that_the_outcome_is_unknown(gateway: Followed) -> Non
     assert failed.value.applied == "unknown"
 
 
-def test_other_refusals_are_told_as_they_are(gateway: Followed) -> None:
+def test_other_refusals_are_raised_unchanged(gateway: Followed) -> None:
     follower = gateway.follow()
 
     def refuse(method: str, _: str) -> None:
@@ -180,7 +180,7 @@ def under_own(name: str) -> Any:
         (lambda now: None, False),  # noqa: ARG005
     ],
 )
-def test_it_conflicts_with_what_was_looked_at_alone(
+def test_an_append_conflicts_only_with_what_it_read(
     gateway: Followed, look: Any, conflicts: bool
 ) -> None:
     gateway.put(mine=1, theirs=1)
@@ -199,7 +199,7 @@ def test_it_conflicts_with_what_was_looked_at_alone(
     assert gateway.documents() == {"mine": len(calls), "theirs": 2, "new": 1}
 
 
-def test_writers_that_look_at_their_own_never_get_in_each_others_way(gateway: Followed) -> None:
+def test_writers_that_read_only_their_own_keys_never_conflict(gateway: Followed) -> None:
     follower = gateway.follow()
     names = [f"writer-{n}" for n in range(8)]
 
@@ -211,7 +211,7 @@ def test_writers_that_look_at_their_own_never_get_in_each_others_way(gateway: Fo
     assert set(gateway.documents()) == {f"{name}/{n}" for name in names for n in range(5)}
 
 
-def test_a_refusal_is_final_where_nothing_it_looked_at_changed(gateway: Followed) -> None:
+def test_a_refusal_is_final_if_nothing_it_read_has_changed(gateway: Followed) -> None:
     gateway.put(n=0, other=0)
     follower = gateway.follow()
     calls: list[int] = []
@@ -228,7 +228,7 @@ def test_a_refusal_is_final_where_nothing_it_looked_at_changed(gateway: Followed
     assert len(calls) == 1
 
 
-def test_many_looks_count_as_one_at_the_whole_copy(gateway: Followed) -> None:
+def test_many_reads_count_as_one_of_the_whole_copy(gateway: Followed) -> None:
     gateway.put(n=0)
     snapshot = gateway.follow().current()
     reads = ReadSet(snapshot, "")
@@ -249,7 +249,7 @@ def test_many_looks_count_as_one_at_the_whole_copy(gateway: Followed) -> None:
     assert reads.compares == [{"resource_version": 1}]
 
 
-def test_two_who_make_the_same_document_are_not_taken_for_one(gateway: Followed) -> None:
+def test_two_appends_that_create_the_same_document_conflict(gateway: Followed) -> None:
     follower = gateway.follow()
     first: list[int] = []
 

@@ -67,7 +67,7 @@ def test_the_core_does_no_io(module: str) -> None:
         assert not {each for each in names if each.endswith(("_blocking", ".transport", ".aio"))}
 
 
-def test_without_its_library_the_error_says_what_to_install() -> None:
+def test_without_httpx2_the_error_says_what_to_install() -> None:
     script = "import sys; sys.modules['httpx2'] = None; import patching.client.aio"
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, cwd=ROOT)
     assert (
@@ -76,7 +76,7 @@ def test_without_its_library_the_error_says_what_to_install() -> None:
     )
 
 
-def test_many_tasks_write_at_once_over_connections_that_are_kept(service: RunningGateway) -> None:
+def test_many_tasks_write_at_once_over_reused_connections(service: RunningGateway) -> None:
     async def work() -> tuple[int, list[str]]:
         async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
             catalog = gateway.catalog("tasks")
@@ -89,7 +89,7 @@ def test_many_tasks_write_at_once_over_connections_that_are_kept(service: Runnin
     assert run(work()) == (100, ["list"])
 
 
-def test_a_write_that_is_cancelled_leaves_the_client_as_it_was(service: RunningGateway) -> None:
+def test_a_cancelled_write_leaves_the_client_usable(service: RunningGateway) -> None:
     async def work() -> Any:
         async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
             catalog = gateway.catalog("cancelled")
@@ -127,7 +127,7 @@ def test_an_upload_that_is_cancelled_is_dropped(
     run(work())
 
 
-def test_a_loop_that_waits_for_commits_ends_by_close_and_by_cancellation(
+def test_a_loop_that_waits_for_commits_ends_on_close_and_on_cancellation(
     service: RunningGateway,
 ) -> None:
     async def work() -> None:
@@ -162,7 +162,7 @@ def test_a_loop_that_waits_for_commits_ends_by_close_and_by_cancellation(
     run(work())
 
 
-def test_a_commit_that_nobody_took_comes_next(service: RunningGateway) -> None:
+def test_cancelling_a_wait_for_a_commit_loses_no_commit(service: RunningGateway) -> None:
     """Whoever waits for one is cancelled at any moment, as a limit of time does it."""
 
     async def work() -> None:
@@ -185,7 +185,7 @@ def test_a_commit_that_nobody_took_comes_next(service: RunningGateway) -> None:
     run(work())
 
 
-def test_an_export_whose_task_is_cancelled_is_no_request_any_more(service: RunningGateway) -> None:
+def test_cancelling_an_export_closes_its_request(service: RunningGateway) -> None:
     """Also while it is closed, which takes a moment where it wasn't read to its end."""
 
     async def left_at_the_first(catalog: aio.Catalog) -> None:
@@ -213,7 +213,7 @@ def test_an_export_whose_task_is_cancelled_is_no_request_any_more(service: Runni
     run(work())
 
 
-def test_a_pin_is_renewed_by_a_task_that_ends_with_it(service: RunningGateway) -> None:
+def test_a_task_renews_a_pin_and_ends_with_it(service: RunningGateway) -> None:
     async def work() -> None:
         async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
             catalog = gateway.catalog("pinned")
@@ -229,7 +229,7 @@ def test_a_pin_is_renewed_by_a_task_that_ends_with_it(service: RunningGateway) -
     run(work())
 
 
-def test_bulk_takes_lines_as_they_come(service: RunningGateway) -> None:
+def test_bulk_sends_lines_as_they_are_produced(service: RunningGateway) -> None:
     async def lines() -> Any:
         for number in range(5):
             await asyncio.sleep(0)
@@ -242,7 +242,7 @@ def test_bulk_takes_lines_as_they_come(service: RunningGateway) -> None:
     assert run(work()) == [True] * 5
 
 
-def test_a_pause_lets_other_tasks_go_on(unheard: FakeDocuments) -> None:
+def test_a_pause_before_a_retry_lets_other_tasks_run(unheard: FakeDocuments) -> None:
     """The policy's own sleep may be a coroutine function."""
     pauses: list[float] = []
 
@@ -263,7 +263,7 @@ def test_a_pause_lets_other_tasks_go_on(unheard: FakeDocuments) -> None:
     assert len(pauses) == 2
 
 
-def test_a_call_takes_no_longer_than_it_may_where_the_answer_drips() -> None:
+def test_a_dripping_answer_does_not_extend_the_timeout() -> None:
     """A byte now and then keeps a connection alive, and no call."""
 
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

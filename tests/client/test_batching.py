@@ -122,7 +122,7 @@ def patches(catalog: Catalog, keys: str, **terms: Any) -> list[Write]:
 
 
 def done(lines: list[str]) -> list[Any]:
-    """Each line's answer tells its key."""
+    """The answer to each line names its key."""
     return [{**DONE, "etag": f"7-{key}"} for key in lines]
 
 
@@ -138,7 +138,7 @@ def test_concurrent_writes_are_lines_of_one_request_and_each_has_its_answer(
     assert len({line["idempotency_key"] for line in server.lines[0]}) == 3
 
 
-def test_a_line_that_is_refused_is_refused_alone(server: Scripted) -> None:
+def test_a_refused_line_fails_only_its_own_write(server: Scripted) -> None:
     broken = {**FALSE, "pointer": "/patch/0"}
     server.script = [by_key(a=DONE, b=problem(broken), c=DONE)]
     with batching(url_of(server), 3) as batch:
@@ -151,7 +151,7 @@ def test_a_line_that_is_refused_is_refused_alone(server: Scripted) -> None:
     assert b.idempotency_key == sent["b"]
 
 
-def test_what_is_refused_for_the_moment_is_sent_again_with_its_key_and_nothing_else(
+def test_only_writes_refused_for_the_moment_are_sent_again_with_their_keys(
     server: Scripted,
 ) -> None:
     server.script = [by_key(a=DONE, b=problem(BUSY), c=problem(BUSY)), done]
@@ -164,7 +164,7 @@ def test_what_is_refused_for_the_moment_is_sent_again_with_its_key_and_nothing_e
     assert {**second, "d": None} == {"b": first["b"], "c": first["c"], "d": None}
 
 
-def test_lost_answers_are_asked_for_again_under_the_same_keys(
+def test_writes_whose_answers_were_lost_are_sent_again_under_the_same_keys(
     server: Scripted, eventually: Callable[..., Any]
 ) -> None:
 
@@ -183,7 +183,7 @@ def test_lost_answers_are_asked_for_again_under_the_same_keys(
     assert all(second[key] == first[key] for key in second.keys() & first.keys())
 
 
-def test_a_request_that_is_refused_as_a_whole_is_each_writes_own_error(server: Scripted) -> None:
+def test_a_refusal_of_the_whole_request_is_raised_by_each_write(server: Scripted) -> None:
     refusal = {"code": "unauthenticated", "status": 401, "applied": "no", "retryable": False}
     server.script = [(401, {}, refusal)]
     with batching(url_of(server), 3) as batch:
@@ -194,7 +194,7 @@ def test_a_request_that_is_refused_as_a_whole_is_each_writes_own_error(server: S
     assert len(server.requests) == 1
 
 
-def test_without_a_key_a_lost_answer_is_told_and_not_sent_again(server: Scripted) -> None:
+def test_without_a_key_a_write_whose_answer_was_lost_is_not_sent_again(server: Scripted) -> None:
     server.script = [lambda _: [None]]
     with batching(url_of(server), 2, Retry(make_keys=False)) as batch:
         errors = batch.together(*patches(batch.catalog, "ab"))
@@ -203,7 +203,7 @@ def test_without_a_key_a_lost_answer_is_told_and_not_sent_again(server: Scripted
     assert not any("idempotency_key" in line for line in server.lines[0])
 
 
-def test_a_write_waits_no_longer_than_its_own_time(
+def test_a_write_waits_no_longer_than_its_own_timeout(
     server: Scripted, eventually: Callable[..., Any]
 ) -> None:
     """The one that isn't sent in time was certainly not applied."""
@@ -230,7 +230,7 @@ def test_a_write_waits_no_longer_than_its_own_time(
     assert "b" not in server.requests[0]
 
 
-def test_closing_sends_what_waits_and_returns_when_it_is_answered(
+def test_closing_sends_the_waiting_writes_and_returns_when_they_are_answered(
     server: Scripted, eventually: Callable[..., Any]
 ) -> None:
     server.script = [done]
@@ -244,7 +244,7 @@ def test_closing_sends_what_waits_and_returns_when_it_is_answered(
     assert len(server.requests) == 1
 
 
-def test_closing_amid_an_own_write_waits_for_nothing() -> None:
+def test_closing_during_a_write_of_the_same_thread_does_not_wait() -> None:
     """As a handler of a signal does, in the thread that writes."""
     closed = threading.Event()
     with Transport("http://127.0.0.1:1") as transport:
@@ -262,7 +262,7 @@ def test_closing_amid_an_own_write_waits_for_nothing() -> None:
         batcher.close()
 
 
-def test_lines_share_a_request_where_they_have_the_same_preferences(server: Scripted) -> None:
+def test_only_writes_with_equal_preferences_share_a_request(server: Scripted) -> None:
     server.script = [done, done]
     with batching(url_of(server), 2) as batch:
         change = [{"op": "add", "path": "/n", "value": 1}]
@@ -279,7 +279,7 @@ def test_lines_share_a_request_where_they_have_the_same_preferences(server: Scri
     assert by_keys["ab"] == f"refusal=representation, {by_keys['cd']}"
 
 
-def test_a_failure_before_anything_is_sent_is_met_by_each_write_itself(server: Scripted) -> None:
+def test_an_error_before_sending_is_raised_by_each_write(server: Scripted) -> None:
     with batching(url_of(server), 2, token="") as batch:
         errors = batch.together(*patches(batch.catalog, "ab"))
     assert [type(each) for each in errors] == [ValueError, ValueError]
@@ -328,7 +328,7 @@ def all_writes(catalog: Catalog) -> dict[str, Write]:
     }
 
 
-def told(result: Any) -> Any:
+def comparable(result: Any) -> Any:
     """Without what differs from commit to commit, or goes by which worker had the turn."""
     if isinstance(result, Written):
         same: dict[str, Any] = {
@@ -340,7 +340,9 @@ def told(result: Any) -> Any:
         same |= {"rebased_from": result.rebased_from and "t", "revision": result.revision and 1}
         return replace(result, **same, skipped=skipped, catalog_revision=1, create_revision=1)
     assert isinstance(result, Problem)
-    members = result.problem.keys() - {"changes_since"}  # no line of a bulk request tells these
+    members = result.problem.keys() - {
+        "changes_since"
+    }  # the answer to a bulk line doesn't have these
     return type(result), result.code, result.applied, members, result.sends
 
 
@@ -349,14 +351,14 @@ def _noted(batched: list[str], name: str, *asked: Any, **more: Any) -> Any:
     return exchange(*asked, **more)
 
 
-def test_every_write_has_the_answer_that_it_has_by_itself(
+def test_every_write_has_the_same_answer_in_a_batch_and_alone(
     service: RunningGateway, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def outcome(write: Write) -> Any:
         try:
-            return told(write())
+            return comparable(write())
         except Problem as error:
-            return told(error)
+            return comparable(error)
 
     alone = {name: outcome(write) for name, write in all_writes(catalog).items()}
     with batching(service.url, 2, Retry()) as batch:
@@ -369,12 +371,12 @@ def test_every_write_has_the_answer_that_it_has_by_itself(
             monkeypatch.setattr(_batching, "exchange", partial(_noted, batched, name))
             terms = {"show_refused": name == "shown"}
             got, _ = batch.together(write, lambda t=terms: partner.put("k", 1, **t))  # type: ignore[misc]
-            assert told(got) == alone[name], name
+            assert comparable(got) == alone[name], name
     assert writes.keys() - set(batched) == {"attributes", "dry", "long"}
     assert catalog.get("patch").value == {"n": 1, "list": [{"id": 1}], "own": 1, "m": 1}
 
 
-def test_many_threads_count_in_one_document_and_lose_nothing(
+def test_many_threads_write_one_document_and_lose_nothing(
     service: RunningGateway, catalog: Catalog
 ) -> None:
     catalog.put("k", {"log": []})
@@ -414,7 +416,7 @@ def test_a_lone_thread_never_waits_for_others(service: RunningGateway, catalog: 
         Gateway(service.url, batch_s=-1)
 
 
-def test_what_may_have_been_sent_when_memory_ran_out_isnt_sent_again(
+def test_writes_that_may_have_been_sent_before_memory_ran_out_are_not_sent_again(
     server: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> Any:

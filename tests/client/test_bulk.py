@@ -1,4 +1,4 @@
-"""The bulk client against a server that does what a script tells it."""
+"""The bulk client against a server that follows a script."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def run(server: Scripted, clock: Clock) -> Iterator[Run]:
         yield write
 
 
-def test_lines_go_out_in_requests_and_answers_come_in_order(server: Scripted, run: Run) -> None:
+def test_lines_are_sent_in_requests_and_answers_come_in_order(server: Scripted, run: Run) -> None:
     answers = run("a b c d e", lines_max=2)
     assert server.requests == [["a", "b"], ["c", "d"], ["e"]]
     assert [answer.line.subject for answer in answers] == ["a", "b", "c", "d", "e"]
     assert all(answer.changed and answer.sends == 1 for answer in answers)
 
 
-def test_large_lines_go_out_in_fewer(server: Scripted, run: Run) -> None:
+def test_requests_of_large_lines_have_fewer_lines(server: Scripted, run: Run) -> None:
     run("a " + "b" * 100 + " c d", bytes_max=50)
     assert [[key[0] for key in lines] for lines in server.requests] == [["a"], ["b"], ["c", "d"]]
 
 
-def test_only_what_was_refused_for_the_moment_is_sent_again(
+def test_only_lines_refused_for_the_moment_are_sent_again(
     server: Scripted, run: Run, clock: Clock
 ) -> None:
     server.script = [by_key(b=problem(BUSY), c=problem(FALSE), d=problem(LATE))]
@@ -95,20 +95,20 @@ def test_only_what_was_refused_for_the_moment_is_sent_again(
     assert clock.pauses == [1.0]
 
 
-def test_nothing_later_is_sent_before_what_has_to_be_sent_again(server: Scripted, run: Run) -> None:
+def test_later_lines_wait_for_lines_that_are_sent_again(server: Scripted, run: Run) -> None:
     server.script = [by_key(b=problem(BUSY))]
     run("a b c d", lines_max=2)
     assert server.requests == [["a", "b"], ["b"], ["c", "d"]]
 
 
-def test_a_busy_gateway_gets_fewer_lines_at_a_time(server: Scripted, run: Run) -> None:
+def test_a_busy_gateway_gets_fewer_lines_per_request(server: Scripted, run: Run) -> None:
     keys = " ".join(f"k{n}" for n in range(64))
     server.script = [lambda lines: [problem(BUSY)] * len(lines)]
     run(keys, lines_max=64)
     assert [len(lines) for lines in server.requests] == [64, 32, 32]
 
 
-def test_a_request_refused_for_the_moment_waits_for_longer_than_it_was_told(
+def test_a_request_refused_for_the_moment_is_sent_again_after_more_than_retry_after(
     server: Scripted, run: Run, clock: Clock
 ) -> None:
     server.script = [(503, {"Retry-After": "7"}, {"code": "x", "retryable": True, "applied": "no"})]
@@ -116,9 +116,7 @@ def test_a_request_refused_for_the_moment_waits_for_longer_than_it_was_told(
     assert clock.pauses == [7.0 + 1.0]
 
 
-def test_what_an_answer_broke_off_before_is_sent_again_with_its_key(
-    server: Scripted, run: Run
-) -> None:
+def test_a_line_without_an_answer_is_sent_again_with_its_key(server: Scripted, run: Run) -> None:
     replayed = {**APPLIED, "replayed": True}
     server.script = [by_key(b=None), by_key(b=replayed)]
     answers = run("a b c")
@@ -140,13 +138,15 @@ def test_without_a_key_nothing_is_sent_again_that_may_have_been_applied(
     ]
 
 
-def test_at_least_once_is_a_choice(server: Scripted, run: Run) -> None:
+def test_at_least_once_can_be_chosen(server: Scripted, run: Run) -> None:
     server.script = [by_key(b=None)]
     assert all(a.decided for a in run("a b", keyed=False, resend_unknown=True))
     assert server.requests == [["a", "b"], ["b"]]
 
 
-def test_an_unknown_outcome_is_found_out_with_the_key(server: Scripted, run: Run) -> None:
+def test_an_unknown_outcome_is_resolved_by_sending_the_line_again(
+    server: Scripted, run: Run
+) -> None:
     server.script = [by_key(a=problem(LOST))]
     (answer,) = run("a")
     assert answer.decided
@@ -155,12 +155,12 @@ def test_an_unknown_outcome_is_found_out_with_the_key(server: Scripted, run: Run
     assert answer.decided
 
 
-def test_answers_that_end_early_leave_the_rest_unknown(server: Scripted, run: Run) -> None:
+def test_a_truncated_answer_leaves_the_remaining_lines_unknown(server: Scripted, run: Run) -> None:
     server.script = [lambda lines: [APPLIED] * (len(lines) - 1)]
     assert [answer.sends for answer in run("a b c")] == [1, 1, 2]
 
 
-def test_what_is_said_of_a_body_that_got_lost_is_not_said_of_a_line(
+def test_a_problem_with_the_body_is_not_taken_for_the_answer_of_a_line(
     server: Scripted, run: Run
 ) -> None:
     server.script = [lambda _: [APPLIED, problem(CUT)]]
@@ -169,7 +169,7 @@ def test_what_is_said_of_a_body_that_got_lost_is_not_said_of_a_line(
     assert all(answer.changed for answer in answers)
 
 
-def test_lines_behind_the_end_of_a_request_are_sent_again_with_or_without_a_key(
+def test_lines_after_the_end_of_a_request_are_sent_again_with_or_without_a_key(
     server: Scripted, run: Run
 ) -> None:
     server.script = [lambda _: [problem(FALSE), problem({**CUT, "code": "too_many_refused"})]]
@@ -178,7 +178,7 @@ def test_lines_behind_the_end_of_a_request_are_sent_again_with_or_without_a_key(
     assert [answer.changed for answer in answers] == [False, True, True]
 
 
-def test_it_gives_up_when_the_time_is_over(server: Scripted, run: Run, clock: Clock) -> None:
+def test_retries_end_at_the_timeout(server: Scripted, run: Run, clock: Clock) -> None:
     server.script = [lambda lines: [problem(LATE)] * len(lines)] * 100
     answers = run("a b c", lines_max=2, retry_timeout_s=20)
     assert clock.now == 20
@@ -188,7 +188,7 @@ def test_it_gives_up_when_the_time_is_over(server: Scripted, run: Run, clock: Cl
     ] * 2
 
 
-def test_the_time_begins_again_with_each_line_that_is_decided(
+def test_the_timeout_restarts_with_each_decided_line(
     server: Scripted, run: Run, clock: Clock
 ) -> None:
     """A busy gateway lets one line in at a time; each would have waited for too long by itself."""
@@ -205,14 +205,14 @@ def test_the_time_begins_again_with_each_line_that_is_decided(
     assert clock.now > 20
 
 
-def test_it_gives_up_after_so_many_tries(server: Scripted, run: Run) -> None:
+def test_retries_end_after_the_maximum_number(server: Scripted, run: Run) -> None:
     server.script = [by_key(a=problem(BUSY))] * 100
     answers = run("a b", retries_max=2)
     assert [(answer.decided, answer.sends) for answer in answers] == [(False, 3), (True, 1)]
 
 
 @pytest.mark.parametrize("status", [401, 403, 413, 415])
-def test_a_request_refused_for_good_is_no_refusal_of_its_lines(
+def test_a_request_refused_as_a_whole_does_not_decide_its_lines(
     server: Scripted, run: Run, status: int
 ) -> None:
     server.script = [(status, {}, {"code": "not_allowed", "retryable": False, "applied": "no"})]
@@ -221,7 +221,7 @@ def test_a_request_refused_for_good_is_no_refusal_of_its_lines(
     assert [(answer.decided, answer.applied) for answer in answers] == [(False, "no")] * 2
 
 
-def test_a_token_that_ends_meanwhile_is_no_refusal_of_the_lines(server: Scripted, run: Run) -> None:
+def test_a_token_that_expires_does_not_decide_the_lines(server: Scripted, run: Run) -> None:
     """One that lacks a right is: it is about the catalog of its line."""
     ended = {"code": "unauthenticated", "status": 401, "applied": "no", "retryable": False}
     denied = {**ended, "code": "forbidden", "status": 403}
@@ -232,7 +232,7 @@ def test_a_token_that_ends_meanwhile_is_no_refusal_of_the_lines(server: Scripted
     assert [answer.applied for answer in answers] == ["yes", "no", "no", "no"]
 
 
-def test_nobody_there_is_certainly_not_applied(clock: Clock) -> None:
+def test_a_refused_connection_means_not_applied(clock: Clock) -> None:
     with Transport("http://127.0.0.1:9") as transport:
         retry = Retry(retries_max=None, clock=lambda: clock.now, sleep=clock.sleep)
         terms = BulkTerms(retry_timeout_s=5, retry=retry)
@@ -243,7 +243,7 @@ def test_nobody_there_is_certainly_not_applied(clock: Clock) -> None:
     assert clock.now >= 5
 
 
-def test_an_answer_that_is_none_is_not_taken_for_one(server: Scripted, run: Run) -> None:
+def test_an_answer_for_another_line_is_ignored(server: Scripted, run: Run) -> None:
     server.script = [lambda _: [{"index": 7, **APPLIED}]]
     (answer,) = run("a")
     assert (answer.decided, answer.applied) == (False, "unknown")

@@ -11,7 +11,7 @@ from tests.test_layers import ROOT
 _GUIDE = ROOT / "docs" / "client.md"
 
 
-def test_the_guides_blocks_run_one_after_the_other(service: RunningGateway) -> None:
+def test_the_examples_of_the_guide_run_one_after_the_other(service: RunningGateway) -> None:
     text = _GUIDE.read_text()
     blocks = list(re.finditer(r"(?ms)^```python\n(.*?)^```$", text))
     assert len(blocks) >= 7

@@ -8,7 +8,7 @@ import sys
 from tests.test_layers import ROOT
 
 
-def test_the_typing_test_holds() -> None:
+def test_the_typing_test_passes() -> None:
     """Also its `type: ignore` comments: mypy reports those that ignore nothing."""
     done = subprocess.run(
         (sys.executable, "-m", "mypy", "tests/typing/client_api.py"),

@@ -84,7 +84,7 @@ def test_each_line_is_applied_once_and_in_order_while_workers_are_killed(
     assert log(transport) == list(range(_COUNT))
 
 
-def test_two_writers_of_the_same_lines_are_both_told_that_they_are_applied(
+def test_two_writers_of_the_same_lines_both_learn_that_they_are_applied(
     transport: Transport,
 ) -> None:
     found: list[list[BulkAnswer]] = []

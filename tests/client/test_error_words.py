@@ -1,4 +1,4 @@
-"""A connection that failed is told for people: no object, no error within an error."""
+"""The text of a failed connection is for people: no object, no error within an error."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def answering(answer: bytes) -> Iterator[str]:
         (NONSENSE, "Connection aborted: nonsense"),
     ],
 )
-def test_an_answer_that_breaks_off(answer: bytes, said: str) -> None:
+def test_a_truncated_answer(answer: bytes, said: str) -> None:
     with answering(answer) as url, Gateway(url, retry=ONCE) as gateway:
         with pytest.raises(Unreachable) as refused:
             gateway.catalog("c").put("k", {})
         assert str(refused.value) == f"PUT {url}/v1/catalogs/c/documents/k: {said}"
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection() -> None:
     url = refusing_url()
     with Gateway(url, retry=ONCE) as gateway, pytest.raises(Unreachable) as refused:
         gateway.catalog("c").get("k")
@@ -73,7 +73,7 @@ def test_nobody_listens() -> None:
     assert str(refused.value) == f"GET {url}/v1/catalogs/c/documents/k: {said}"
 
 
-def test_a_host_that_there_is_not() -> None:
+def test_an_unknown_host() -> None:
     with Gateway("http://none.invalid", retry=ONCE) as gateway:
         with pytest.raises(Unreachable) as refused:
             gateway.catalog("c").get("k")

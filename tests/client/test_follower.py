@@ -25,7 +25,7 @@ def at(seconds: float) -> datetime:
     return EPOCH + timedelta(seconds=seconds)
 
 
-def test_it_starts_from_the_export_and_applies_what_follows(gateway: Followed) -> None:
+def test_a_follower_starts_from_the_export_and_applies_later_commits(gateway: Followed) -> None:
     gateway.put(a={"n": 1}, b=[1, 2])
     follower = gateway.follow()
     assert dict(follower.current().documents) == {"a": {"n": 1}, "b": [1, 2]}
@@ -39,7 +39,7 @@ def test_it_starts_from_the_export_and_applies_what_follows(gateway: Followed) -
     assert snapshot.documents == {"a": {"n": 2}, "c": "new"}
 
 
-def test_a_copy_is_of_one_revision_however_many_pages_it_takes(gateway: Followed) -> None:
+def test_a_copy_of_several_pages_is_of_one_revision(gateway: Followed) -> None:
     gateway.page_documents = 1
     gateway.put(a=1, b=1, c=1)
 
@@ -55,7 +55,7 @@ def test_a_copy_is_of_one_revision_however_many_pages_it_takes(gateway: Followed
     assert sum("initial" in each for each in gateway.requests) == 3
 
 
-def test_a_copy_that_compaction_overtakes_is_begun_anew(gateway: Followed) -> None:
+def test_a_copy_overtaken_by_compaction_is_started_again(gateway: Followed) -> None:
     gateway.page_documents = 1
     gateway.put(a=1, b=1)
 
@@ -71,7 +71,7 @@ def test_a_copy_that_compaction_overtakes_is_begun_anew(gateway: Followed) -> No
     assert follower.position == 2
 
 
-def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(gateway: Followed) -> None:
+def test_a_catalog_that_does_not_exist_yet_is_empty_at_revision_0(gateway: Followed) -> None:
     follower = gateway.follow()
     assert (follower.position, dict(follower.current().documents)) == (0, {})
     assert follower.current().time is None
@@ -80,7 +80,7 @@ def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(gateway: Followed) -> N
     assert follower.current().documents == {"a": 1}
 
 
-def test_settings_are_no_document(gateway: Followed) -> None:
+def test_settings_are_not_among_the_documents(gateway: Followed) -> None:
     gateway.commit({None: {"require_precondition": True}, "a": 1})
     follower = gateway.follow()
     assert follower.current().settings == {"require_precondition": True}
@@ -92,8 +92,8 @@ def test_settings_are_no_document(gateway: Followed) -> None:
     assert follower.current().settings is None
 
 
-def test_a_copy_of_some_documents_has_the_settings_as_they_are(gateway: Followed) -> None:
-    """But who listens for these documents isn't told of them."""
+def test_a_copy_of_a_prefix_has_the_current_settings(gateway: Followed) -> None:
+    """A listener for these documents doesn't get changes of the settings."""
     gateway.commit({None: {"require_precondition": True}, "a": 1})
     follower, heard = gateway.follow(prefix="a"), []
     listening = follower.subscribe(heard.append)
@@ -106,7 +106,7 @@ def test_a_copy_of_some_documents_has_the_settings_as_they_are(gateway: Followed
     assert [commit.revision for commit in heard] == [3]
 
 
-def test_a_prefix_leaves_out_other_documents_of_the_same_commit(gateway: Followed) -> None:
+def test_a_prefix_excludes_other_documents_of_the_same_commit(gateway: Followed) -> None:
     gateway.put(aa=1, b=1)
     follower = gateway.follow(prefix="a", poll_s=1)
     gateway.commit({"aa": 2, "b": 2, "ab": 1})
@@ -155,7 +155,7 @@ def test_times_since_the_gateway_was_lost_are_unknown(gateway: Followed) -> None
 
 
 def test_times_since_it_was_stopped_are_unknown(gateway: Followed) -> None:
-    """Nobody tells it any more."""
+    """A stopped follower gets no more commits, so it can't know later times."""
     clock = [at(10)]
     gateway.put(a=1)
     follower = gateway.follow(now=lambda: clock[0])
@@ -212,7 +212,7 @@ def test_a_snapshot_outlives_pruning_reload_and_stop(gateway: Followed) -> None:
     assert follower.current().documents == {"a": 7}
 
 
-def test_it_goes_on_where_it_was_after_a_restart(gateway: Followed) -> None:
+def test_a_follower_resumes_after_a_restart_of_the_gateway(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     gateway.stop()
@@ -225,7 +225,7 @@ def test_it_goes_on_where_it_was_after_a_restart(gateway: Followed) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
-def test_a_refusal_is_waited_out(gateway: Followed, status: int) -> None:
+def test_a_follower_waits_until_a_refusal_passes(gateway: Followed, status: int) -> None:
     gateway.put(a=1)
     refusals = iter([True, True, True])
 
@@ -243,10 +243,10 @@ def test_a_refusal_is_waited_out(gateway: Followed, status: int) -> None:
     assert sum("initial" in each for each in gateway.requests) == 1
 
 
-def test_what_a_gateway_does_not_understand_ends_it(
+def test_a_request_that_the_gateway_does_not_understand_stops_the_follower(
     gateway: Followed, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one older than the client: to ask again would help nobody, and nobody would be told."""
+    """Such as a gateway older than the client: retrying would be useless, and hide the error."""
     gateway.put(a=1)
 
     def refuse(_: str, route: str) -> None:
@@ -263,7 +263,7 @@ def test_what_a_gateway_does_not_understand_ends_it(
     assert "catalog 'c' can't be followed" in caplog.text
 
 
-def test_a_gap_in_the_feed_is_no_state(gateway: Followed) -> None:
+def test_after_a_gap_in_the_feed_the_copy_is_read_again(gateway: Followed) -> None:
     gateway.put(a=1, b=1)
     follower = gateway.follow()
     gateway.hidden = {2}
@@ -274,7 +274,7 @@ def test_a_gap_in_the_feed_is_no_state(gateway: Followed) -> None:
     assert follower.current().documents == {"a": 2, "b": 2}
 
 
-def test_a_patch_that_does_not_fit_is_no_state(gateway: Followed) -> None:
+def test_after_a_patch_that_does_not_fit_the_copy_is_read_again(gateway: Followed) -> None:
     gateway.put(a=1, b=1)
     follower = gateway.follow()
     with gateway.changed:
@@ -292,7 +292,7 @@ def test_a_patch_that_does_not_fit_is_no_state(gateway: Followed) -> None:
     assert follower.current().documents == {"a": 7, "b": 2}
 
 
-def test_commits_that_are_told_again_change_nothing(gateway: Followed) -> None:
+def test_repeated_commits_change_nothing(gateway: Followed) -> None:
     gateway.put(a=[])
     follower = gateway.follow()
     told: list[int] = []
@@ -306,7 +306,7 @@ def test_commits_that_are_told_again_change_nothing(gateway: Followed) -> None:
     assert gateway.eventually(lambda: len(told) == 2 and told) == [2, 3]
 
 
-def test_waiting_ends_in_time_and_with_the_follower(gateway: Followed) -> None:
+def test_waiting_ends_at_its_timeout_and_with_the_follower(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     follower.wait_for(1, 0)
@@ -320,7 +320,7 @@ def test_waiting_ends_in_time_and_with_the_follower(gateway: Followed) -> None:
     stopper.join()
 
 
-def test_stop_breaks_off_a_long_poll(gateway: Followed) -> None:
+def test_stop_ends_a_long_poll(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow(poll_s=60)
     gateway.eventually(lambda: any("changes" in each for each in gateway.requests))
@@ -332,7 +332,7 @@ def test_stop_breaks_off_a_long_poll(gateway: Followed) -> None:
     assert follower.current().documents == {"a": 1}
 
 
-def test_start_says_that_there_is_no_gateway_and_can_be_tried_again(gateway: FakeGateway) -> None:
+def test_start_fails_without_a_gateway_and_can_be_tried_again(gateway: FakeGateway) -> None:
     gateway.put(a=1)
     gateway.stop()
     follower = Follower(gateway.url, "c", retry=QUICK)
@@ -370,7 +370,7 @@ def test_a_gateway_that_is_closed_ends_its_feeds_and_stops_its_followers(gateway
         next(client.catalog("c").changes(after=1))
 
 
-def test_and_leaves_its_pins_to_expire() -> None:
+def test_closing_a_gateway_stops_renewing_its_pins() -> None:
     def reply(_: Asked) -> Reply:
         return 200, {
             "pin": "p",

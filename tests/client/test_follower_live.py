@@ -100,7 +100,7 @@ def writing(transport: Transport, writers: int = 4, commits: int = 40) -> Iterat
 
 
 @pytest.mark.parametrize("prefix", ["", "a/"])
-def test_h6_a_follower_at_a_revision_holds_exactly_the_export(
+def test_h6_the_state_of_a_follower_at_a_revision_equals_the_export(
     service: RunningGateway, transport: Transport, prefix: str
 ) -> None:
     write_at_random(transport, 99, 10)
@@ -116,7 +116,7 @@ def test_h6_a_follower_at_a_revision_holds_exactly_the_export(
             assert follower.at_revision(revision).documents == export.documents, revision
 
 
-def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
+def test_h6_a_follower_survives_a_restart_and_a_crash_of_the_gateway(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     bind = f"127.0.0.1:{own_port()}"
@@ -138,13 +138,13 @@ def test_h6_it_survives_a_restart_and_a_crash_of_the_gateway(
             assert follower.current().documents == {"a": revision}
             end(service)
     eventually(lambda: told == [2, 3, 4])
-    with pytest.raises(RevisionTooOld):  # it was never loaded anew: it began at 1
+    with pytest.raises(RevisionTooOld):  # it was never loaded again: it began at 1
         follower.at_revision(0)
     assert follower.at_revision(1).documents == {"a": 1}
     follower.stop()
 
 
-def test_a_deleted_catalog_is_empty_and_goes_on(
+def test_a_follower_of_a_deleted_catalog_is_empty_and_continues(
     service: RunningGateway, transport: Transport
 ) -> None:
     put(transport, a=1)
@@ -174,7 +174,7 @@ def test_settings_are_followed(service: RunningGateway, transport: Transport) ->
         assert follower.current().settings is None
 
 
-def test_i5_a_compaction_is_told_to_a_listener_that_missed_commits_by_it(
+def test_i5_a_listener_that_missed_compacted_commits_gets_a_reload(
     service: RunningGateway, transport: Transport, eventually: Eventually
 ) -> None:
     put(transport, a=1)

@@ -51,7 +51,7 @@ def under_way(call: Callable[[], object], begun: Callable[[], bool]) -> Iterator
     thread.join(WAIT_S)
 
 
-def test_connections_are_its_own(server: Server, transport: Transport) -> None:  # noqa: F811
+def test_a_fork_has_its_own_connections(server: Server, transport: Transport) -> None:  # noqa: F811
     transport.request("GET", "/parent")
     assert in_fork(lambda: transport.request("GET", "/child")) == 0
     transport.request("GET", "/parent")
@@ -59,7 +59,7 @@ def test_connections_are_its_own(server: Server, transport: Transport) -> None: 
     assert (first == again, first == forked) == (True, False)
 
 
-def test_closing_it_breaks_off_nothing_elsewhere(
+def test_closing_a_client_in_a_fork_breaks_no_request_of_the_parent(
     server: Server,  # noqa: F811
     transport: Transport,  # noqa: F811
 ) -> None:
@@ -71,12 +71,12 @@ def test_closing_it_breaks_off_nothing_elsewhere(
     assert isinstance(answer, HttpAnswer)
 
 
-def test_no_lock_that_was_held_stays_so(transport: Transport) -> None:  # noqa: F811
+def test_a_lock_held_at_the_fork_is_free_in_the_child(transport: Transport) -> None:  # noqa: F811
     with transport._connections._lock:
         assert in_fork(lambda: transport.request("GET", "/")) == 0
 
 
-def test_a_batch_of_other_threads_is_not_its_own(transport: Transport) -> None:  # noqa: F811
+def test_a_fork_does_not_wait_for_a_batch_of_the_parent(transport: Transport) -> None:  # noqa: F811
     batcher = Batcher(transport, 0.001)
     asked, ended = threading.Event(), threading.Event()
 
@@ -94,7 +94,7 @@ def test_a_batch_of_other_threads_is_not_its_own(transport: Transport) -> None: 
         ended.set()
 
 
-def test_a_follower_has_stopped_and_says_so(gateway: Followed) -> None:
+def test_a_follower_is_stopped_in_the_child(gateway: Followed) -> None:
     """Nobody moves its copy there: whoever waits would wait for ever, and take it for the
     present."""
     gateway.put(a=1)
@@ -122,7 +122,9 @@ def test_a_follower_has_stopped_and_says_so(gateway: Followed) -> None:
     gateway.eventually(lambda: listening.position == 2)
 
 
-def test_a_follower_that_has_not_started_starts_where_it_is(gateway: Followed) -> None:
+def test_a_follower_not_started_before_the_fork_can_be_started_in_the_child(
+    gateway: Followed,
+) -> None:
     follower = Follower(gateway.url, "c")
     gateway.put(a=1)
 

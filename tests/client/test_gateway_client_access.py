@@ -73,7 +73,7 @@ def authors(catalog: Catalog) -> list[str]:
     return [commit.author for commit in catalog.commits()]
 
 
-def test_commits_are_the_principals_and_an_admin_may_name_another(
+def test_commits_name_the_principal_and_an_admin_may_name_another(
     connect: Connect, one: str
 ) -> None:
     ann = connect("ann", f"write:{one}").catalog(one)
@@ -93,7 +93,7 @@ def test_commits_are_the_principals_and_an_admin_may_name_another(
             ask()
 
 
-def test_what_is_not_allowed_is_refused_once(connect: Connect) -> None:
+def test_a_forbidden_request_is_sent_only_once(connect: Connect) -> None:
     reader = connect("bob", "read:two/*")
     with pytest.raises(NotAuthorized, match="403 forbidden"):
         reader.catalog("two/a").put("k", 1)
@@ -104,7 +104,7 @@ def test_what_is_not_allowed_is_refused_once(connect: Connect) -> None:
         assert token not in f"{raised.value!r} {vars(raised.value)}"
 
 
-def test_rates_are_kept_to_by_waiting(connect: Connect, one: str) -> None:
+def test_the_client_waits_when_it_exceeds_a_rate(connect: Connect, one: str) -> None:
     """Twice as many as may be asked at once: some are refused, and none fails."""
     catalog = connect("cat", f"write:{one}").catalog(one)
     for number in range(2 * _PER_S):
@@ -112,7 +112,7 @@ def test_rates_are_kept_to_by_waiting(connect: Connect, one: str) -> None:
     assert catalog.get("k").catalog_revision == 2 * _PER_S
 
 
-def test_a_gateway_that_nobody_vouches_for_is_not_talked_to(connect: Connect) -> None:
+def test_a_gateway_without_a_trusted_certificate_is_refused(connect: Connect) -> None:
     for other in ({"ca_file": None}, {"certificate_file": None, "key_file": None}):
         gateway = connect("dan", "read:*", retry=Retry(retries_max=0), **other)
         with pytest.raises(Unreachable):

@@ -14,7 +14,7 @@ from patching.client.transport import HttpAnswer
 from tests.service import RunningGateway
 
 
-def test_a_listing_is_all_from_one_revision(catalog: Catalog) -> None:
+def test_all_pages_of_a_listing_are_of_one_revision(catalog: Catalog) -> None:
     for number in range(5):
         catalog.put(f"a/{number}", number)
     catalog.put("b", "other")
@@ -51,7 +51,7 @@ def test_several_documents_share_a_token(catalog: Catalog) -> None:
     assert older is None
 
 
-def test_several_that_take_several_requests_are_from_one_revision(
+def test_a_read_of_several_documents_in_several_requests_is_of_one_revision(
     service: RunningGateway, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [f"{'x' * 900}{number}" for number in range(12)]
@@ -92,7 +92,7 @@ def test_an_export_is_streamed_at_one_revision(catalog: Catalog) -> None:
         pass
 
 
-def test_settings_are_a_document_of_their_own(catalog: Catalog) -> None:
+def test_settings_can_be_read_and_written(catalog: Catalog) -> None:
     catalog.put("k", 1)
     assert catalog.settings.get().settings is None
     made = catalog.settings.put({"require_precondition": True}, if_absent=True)
@@ -132,7 +132,7 @@ def test_catalogs_are_listed_touched_and_deleted(connected: Gateway) -> None:
     assert connected.is_ready()
 
 
-def test_history_that_is_compacted_is_gone(catalog: Catalog) -> None:
+def test_reading_compacted_history_raises_gone(catalog: Catalog) -> None:
     for number in range(4):
         catalog.put("k", number)
     done = catalog.compact(3)
@@ -146,7 +146,7 @@ def test_history_that_is_compacted_is_gone(catalog: Catalog) -> None:
             ask()
 
 
-def test_digests_tell_which_documents_differ(catalog: Catalog) -> None:
+def test_digests_show_which_documents_differ(catalog: Catalog) -> None:
     mine = {f"a/{number}": {"n": number} for number in range(5)}
     for key, value in mine.items():
         catalog.put(key, value)

@@ -29,7 +29,7 @@ def test_a_document_is_written_read_and_deleted(catalog: Catalog) -> None:
     assert catalog.commit(1).message == "mäde, it"
 
 
-def test_conditions_hold_and_their_refusal_says_what_happened(catalog: Catalog) -> None:
+def test_a_false_condition_raises_with_the_changes_since(catalog: Catalog) -> None:
     seen = catalog.get(catalog.put("k", {"n": 1}).key)
     newer = catalog.patch("k", [{"op": "add", "path": "/m", "value": 2}], if_match=seen)
     tokens: list[Tokens] = [seen, seen.etag, f'"{seen.etag}"', [seen, "1-00000000"]]
@@ -51,7 +51,7 @@ def test_conditions_hold_and_their_refusal_says_what_happened(catalog: Catalog) 
     assert catalog.get("k").value == {"n": 1, "m": 2}
 
 
-def test_a_condition_that_says_nothing_is_refused_and_never_left_out(catalog: Catalog) -> None:
+def test_an_empty_or_invalid_condition_is_refused(catalog: Catalog) -> None:
     catalog.put("k", 1)
     gone = catalog.delete("k")
     for tokens in (gone, [], ["*", "1-00000000"], "", 'a"b'):
@@ -83,7 +83,7 @@ def test_a_patch_is_rebased_where_nothing_it_touches_changed(catalog: Catalog) -
     assert catalog.get("k").value == {"a": 2, "b": 2}
 
 
-def test_a_refusal_in_words_names_the_place(catalog: Catalog) -> None:
+def test_the_text_of_a_refusal_names_the_place(catalog: Catalog) -> None:
     """An error in a log is often all that there is."""
     catalog.put("k", {"on": True})
     wrong = [{"op": "test", "path": "", "value": {"on": True}}]
@@ -99,7 +99,7 @@ def test_a_refusal_in_words_names_the_place(catalog: Catalog) -> None:
     assert str(refused.value).endswith("; operation 1; action 1; pointer '/on'")
 
 
-def test_extended_patches_and_merge_patches_are_told_apart(catalog: Catalog) -> None:
+def test_extended_patches_and_merge_patches_are_distinguished(catalog: Catalog) -> None:
     catalog.put("k", {"tags": ["a"], "fields": [{"path": "id", "type": "int"}]})
     catalog.patch("k", [{"op": "add_to_set", "path": "/tags", "value": "a"}])
     catalog.patch("k", [{"op": "add", "path": "/deep/er", "value": 1, "create_parents": True}])
@@ -115,7 +115,7 @@ def test_extended_patches_and_merge_patches_are_told_apart(catalog: Catalog) -> 
     assert (raised.value.code, raised.value.pointer) == ("test_failed", "/deep/er")
 
 
-def test_a_read_is_conditional_and_goes_back_in_time(catalog: Catalog) -> None:
+def test_a_read_may_be_conditional_or_of_the_past(catalog: Catalog) -> None:
     catalog.put("k", 1)
     seen = catalog.get("k")
     assert catalog.get("k", if_none_match=seen) is seen
@@ -138,7 +138,7 @@ def test_a_read_is_conditional_and_goes_back_in_time(catalog: Catalog) -> None:
         catalog.get("k", at=between, revision=1)
 
 
-def test_a_write_is_done_once_under_its_key_and_not_at_all_by_a_dry_run(
+def test_a_write_under_a_key_is_done_once_and_a_dry_run_not_at_all(
     service: RunningGateway, catalog: Catalog
 ) -> None:
     first = catalog.put("k", 1, idempotency_key="mine")
@@ -160,7 +160,7 @@ def test_a_write_is_done_once_under_its_key_and_not_at_all_by_a_dry_run(
     assert catalog.commit(bare.catalog_revision).idempotency_key is None
 
 
-def test_attributes_lie_beside_and_share_the_token(catalog: Catalog) -> None:
+def test_attributes_share_the_token_of_the_document(catalog: Catalog) -> None:
     seen = catalog.get(catalog.put("k", 1).key)
     assert catalog.attributes.get("k").value == {}
     written = catalog.attributes.put("k", {"team": "a"}, if_match=seen)

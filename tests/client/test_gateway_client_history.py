@@ -19,7 +19,7 @@ from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
 
-def test_history_is_told_commit_by_commit(catalog: Catalog) -> None:
+def test_history_is_listed_commit_by_commit(catalog: Catalog) -> None:
     assert list(catalog.commits()) == []
     for number in range(5):
         catalog.put(f"k{number % 2}", number)
@@ -31,7 +31,7 @@ def test_history_is_told_commit_by_commit(catalog: Catalog) -> None:
         catalog.commit(6)
 
 
-def test_a_feed_tells_what_comes_and_resumes(catalog: Catalog) -> None:
+def test_a_feed_yields_new_commits_and_resumes(catalog: Catalog) -> None:
     catalog.put("a/1", 1)
     catalog.put("b", 1)
     with catalog.changes(0, follow=False) as feed:
@@ -56,7 +56,7 @@ def test_a_feed_tells_what_comes_and_resumes(catalog: Catalog) -> None:
     assert list(live) == []
 
 
-def test_pages_of_a_feed_tell_how_far_it_has_come_without_a_commit(service: RunningGateway) -> None:
+def test_pages_of_a_feed_without_a_commit_advance_its_position(service: RunningGateway) -> None:
     with Gateway(service.url, timeout_s=WAIT_S) as blocking:
         catalog = blocking.catalog(uuid.uuid4().hex)
         for number in range(3):
@@ -74,7 +74,7 @@ def test_pages_of_a_feed_tell_how_far_it_has_come_without_a_commit(service: Runn
             assert feed.position == 4
 
 
-def test_a_feed_tells_whole_documents_managers_and_the_state(catalog: Catalog) -> None:
+def test_a_feed_can_include_whole_documents_managers_and_the_state(catalog: Catalog) -> None:
     catalog.put("a", {"n": 1})
     catalog.put("plain", 1)
     catalog.apply("a", {"m": 2}, manager="nightly")
@@ -92,7 +92,9 @@ def test_a_feed_tells_whole_documents_managers_and_the_state(catalog: Catalog) -
         assert began.time == commit.time
 
 
-def test_a_pin_holds_while_it_is_entered(catalog: Catalog, eventually: Callable[..., Any]) -> None:
+def test_a_pin_is_held_inside_its_with_block(
+    catalog: Catalog, eventually: Callable[..., Any]
+) -> None:
     for number in range(3):
         catalog.put("k", number)
     with catalog.pin(2, seconds=2, note="tests") as pin:
@@ -109,7 +111,7 @@ def test_a_pin_holds_while_it_is_entered(catalog: Catalog, eventually: Callable[
         _ = catalog.pin(3).revision
 
 
-def test_a_pin_is_renewed_once_the_token_is_there_again(
+def test_a_pin_is_renewed_once_the_token_is_available_again(
     service: RunningGateway, opens: Opens, catalog: Catalog, eventually: Callable[..., Any]
 ) -> None:
     for number in range(2):
@@ -132,7 +134,7 @@ def test_a_pin_is_renewed_once_the_token_is_there_again(
         pin.check()
 
 
-def test_a_pin_that_is_lost_says_so(
+def test_a_lost_pin_raises(
     service: RunningGateway, catalog: Catalog, eventually: Callable[..., Any]
 ) -> None:
     catalog.put("k", 1)
@@ -150,7 +152,9 @@ def test_a_pin_that_is_lost_says_so(
         eventually(is_lost)
 
 
-def test_a_follower_has_the_gateways_connections(service: RunningGateway, catalog: Catalog) -> None:
+def test_a_follower_uses_the_connections_of_its_gateway(
+    service: RunningGateway, catalog: Catalog
+) -> None:
     catalog.put("k", 1)
     with Gateway(service.url) as gateway, gateway.follower(catalog.name) as follower:
         written = catalog.put("k", 2)
@@ -158,7 +162,7 @@ def test_a_follower_has_the_gateways_connections(service: RunningGateway, catalo
         assert dict(follower.current().documents) == {"k": 2}
 
 
-def test_differences_between_two_revisions_come_page_by_page(catalog: Catalog) -> None:
+def test_differences_between_two_revisions_are_paged(catalog: Catalog) -> None:
     for number in range(5):
         catalog.put(f"k{number}", {"n": number})
     catalog.attributes.put("k0", {"team": "a"})
@@ -176,7 +180,7 @@ def test_differences_between_two_revisions_come_page_by_page(catalog: Catalog) -
         list(catalog.differences(8))
 
 
-def test_commits_are_reverted_on_what_came_after(catalog: Catalog) -> None:
+def test_reverting_commits_keeps_later_changes(catalog: Catalog) -> None:
     catalog.put("k", {"a": 1, "b": 1})
     catalog.merge("k", {"a": 2})
     catalog.merge("k", {"b": 2})

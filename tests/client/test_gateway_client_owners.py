@@ -9,7 +9,7 @@ from patching.client.results import ContestedLeaf, LeafOwners, Owner
 from patching.part_digests import part_digest
 
 
-def test_a_manager_owns_what_it_applies_and_lets_go_of_the_rest(catalog: Catalog) -> None:
+def test_a_manager_owns_what_it_applies_and_lets_go_of_values_left_out(catalog: Catalog) -> None:
     first = catalog.apply("k", {"tier": 1, "by": {"team": "x"}}, manager="nightly")
     assert (first.created, first.skipped) == (True, ())
     assert catalog.owners("k") == (
@@ -26,7 +26,7 @@ def test_a_manager_owns_what_it_applies_and_lets_go_of_the_rest(catalog: Catalog
         catalog.owners("absent")
 
 
-def test_a_conflict_has_what_is_contested(catalog: Catalog) -> None:
+def test_a_conflict_lists_the_contested_places(catalog: Catalog) -> None:
     catalog.apply("k", {"tier": 1, "n": 1}, manager="a")
     with pytest.raises(Conflict) as raised:
         catalog.apply("k", {"tier": 2, "n": 1}, manager="b")
@@ -40,7 +40,7 @@ def test_a_conflict_has_what_is_contested(catalog: Catalog) -> None:
     assert catalog.get("k").value == {"tier": 2, "n": 1}
 
 
-def test_letting_go_prunes_what_nobody_owns(catalog: Catalog) -> None:
+def test_letting_go_with_prune_deletes_a_document_without_owners(catalog: Catalog) -> None:
     catalog.apply("k", {"x": 1}, manager="a")
     catalog.put("plain", {"x": 1})
     assert not catalog.let_go("plain", manager="a", prune=True).changed
@@ -51,7 +51,7 @@ def test_letting_go_prunes_what_nobody_owns(catalog: Catalog) -> None:
         catalog.apply("k", {}, rebase=True)
 
 
-def test_what_was_taken_over_is_told_and_given_back(catalog: Catalog) -> None:
+def test_lost_values_are_listed_and_can_be_given_back(catalog: Catalog) -> None:
     for key in ("k", "l"):
         catalog.apply(key, {"rows": 1, "n": 1}, manager="nightly")
         catalog.merge(key, {"rows": 2}, message="by hand")
@@ -76,7 +76,7 @@ def test_what_was_taken_over_is_told_and_given_back(catalog: Catalog) -> None:
         catalog.give_back("k")
 
 
-def test_a_transaction_and_bulk_lines_apply(connected: Gateway, catalog: Catalog) -> None:
+def test_transactions_and_bulk_lines_can_apply(connected: Gateway, catalog: Catalog) -> None:
     transaction = catalog.transaction()
     transaction.then.apply("k", {"x": 1}, manager="a").apply("l", {"x": 1}, conflict="skip")
     transaction.run()
@@ -90,7 +90,7 @@ def test_a_transaction_and_bulk_lines_apply(connected: Gateway, catalog: Catalog
     assert [each.pointer for each in contested(answer.error)] == ["/x"]
 
 
-def test_digests_of_a_manager_are_of_what_it_owns(catalog: Catalog) -> None:
+def test_digests_of_a_manager_cover_what_it_owns(catalog: Catalog) -> None:
     catalog.apply("a", {"x": 1, "y": 2}, manager="nightly")
     catalog.apply("b", {"x": 1}, manager="sizes")
     catalog.put("c", {"x": 1})

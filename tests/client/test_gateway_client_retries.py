@@ -43,7 +43,9 @@ from tests.patience import WAIT_S
 
 
 @pytest.mark.parametrize("mishap", [BUSY, AWAY, lose])
-def test_what_is_retryable_is_sent_again(fake: FakeDocuments, faked: Catalog, mishap: Any) -> None:
+def test_a_retryable_request_is_sent_again(
+    fake: FakeDocuments, faked: Catalog, mishap: Any
+) -> None:
     fake.unsent.extend([mishap, mishap])
     assert faked.put("k", 2).revision == 2
     assert len(writes(fake)) == 3
@@ -53,7 +55,7 @@ def test_what_is_retryable_is_sent_again(fake: FakeDocuments, faked: Catalog, mi
 
 
 @pytest.mark.parametrize("mishap", [lose, UNKNOWN])
-def test_a_lost_answer_is_told_when_it_is_asked_for_again(
+def test_an_answer_to_a_resent_write_is_marked_as_replayed(
     fake: FakeDocuments, faked: Catalog, mishap: Any
 ) -> None:
     fake.lost.extend([mishap, mishap])
@@ -63,7 +65,7 @@ def test_a_lost_answer_is_told_when_it_is_asked_for_again(
     assert len({headers["Idempotency-Key"] for headers in writes(fake)}) == 1
 
 
-def test_what_is_sent_again_has_the_same_conditions(fake: FakeDocuments, faked: Catalog) -> None:
+def test_a_resent_write_has_the_same_conditions(fake: FakeDocuments, faked: Catalog) -> None:
     """A precondition that got lost on the second try would overwrite what others did."""
     fake.unsent.extend([AWAY, lose])
     fake.lost.append(lose)
@@ -98,7 +100,7 @@ def test_a_write_without_a_key_is_sent_again_only_where_it_was_not_applied(
     assert tried.value.sends > 2
 
 
-def test_an_unknown_outcome_is_asked_for_where_nothing_may_be_sent_again(
+def test_an_unknown_outcome_is_looked_up_if_nothing_may_be_sent_again(
     fake: FakeDocuments,
 ) -> None:
     catalog = with_retry(fake, retries_max=0)
@@ -108,7 +110,7 @@ def test_an_unknown_outcome_is_asked_for_where_nothing_may_be_sent_again(
     assert [method for method, _ in fake.sent] == ["PUT", "GET outcomes", "PUT"]
 
 
-def test_an_unknown_outcome_that_nobody_knows_stays_unknown(fake: FakeDocuments) -> None:
+def test_an_unknown_outcome_without_a_record_stays_unknown(fake: FakeDocuments) -> None:
     """That there is no commit yet doesn't say that there will be none."""
     catalog = with_retry(fake, retries_max=1)
     fake.unsent.extend([UNKNOWN, AWAY])
@@ -129,7 +131,7 @@ def test_an_unknown_outcome_that_nobody_knows_stays_unknown(fake: FakeDocuments)
         (refuse(400, "invalid_patch"), "no"),
     ],
 )
-def test_a_refusal_that_the_key_stands_for_binds_a_lost_request_too(
+def test_a_refusal_recorded_under_the_key_holds_for_a_lost_request_too(
     fake: FakeDocuments, faked: Catalog, refusal: Any, applied: str
 ) -> None:
     """The lost one may be under way still."""
@@ -139,7 +141,7 @@ def test_a_refusal_that_the_key_stands_for_binds_a_lost_request_too(
     assert (raised.value.applied, raised.value.sends) == (applied, 2)
 
 
-def test_the_refusal_of_a_catalogs_deletion_does_not_bind_a_lost_one(
+def test_after_a_lost_request_the_refusal_of_a_catalog_deletion_leaves_the_outcome_unknown(
     fake: FakeDocuments, faked: Catalog
 ) -> None:
     fake.unsent.extend([lose, refuse(412, "precondition_failed")])
@@ -159,7 +161,7 @@ def test_the_refusal_of_a_catalogs_deletion_does_not_bind_a_lost_one(
         (refuse(500, "internal_error", applied="unknown"), Problem),
     ],
 )
-def test_what_is_refused_for_good_is_sent_once(
+def test_a_final_refusal_is_not_retried(
     fake: FakeDocuments, faked: Catalog, mishap: Any, kind: type[Problem]
 ) -> None:
     fake.unsent.append(mishap)
@@ -169,7 +171,7 @@ def test_what_is_refused_for_good_is_sent_once(
     assert fake.pauses == []
 
 
-def test_pauses_grow_are_drawn_from_all_of_their_length_and_honour_retry_after() -> None:
+def test_pauses_grow_are_random_and_respect_retry_after() -> None:
     luck = iter([1.0, 0.0, 0.5, 1.0, 1.0])
     retry = Retry(first_s=1, longest_s=4, luck=lambda: next(luck))
     busy = Busy(429, {"retryable": True}, retry_after_s=3)
@@ -178,7 +180,7 @@ def test_pauses_grow_are_drawn_from_all_of_their_length_and_honour_retry_after()
     assert retry.pause_s(1, busy) == 4.0
 
 
-def test_the_deadline_ends_it_with_the_last_error(fake: FakeDocuments) -> None:
+def test_at_the_deadline_the_last_error_is_raised(fake: FakeDocuments) -> None:
     catalog = with_retry(fake, first_s=1, longest_s=1, retries_max=999)
     fake.unsent.extend([BUSY] * 100)
     with pytest.raises(Busy) as raised:
@@ -187,7 +189,7 @@ def test_the_deadline_ends_it_with_the_last_error(fake: FakeDocuments) -> None:
     assert (raised.value.sends, raised.value.applied) == (4, "no")
 
 
-def test_the_gateway_is_told_the_deadline(fake: FakeDocuments) -> None:
+def test_the_gateway_gets_the_deadline(fake: FakeDocuments) -> None:
     catalog = with_retry(fake, first_s=2, longest_s=2)
     fake.unsent.extend([AWAY, AWAY])
     catalog.put("k", 2, timeout_s=10)
@@ -229,7 +231,7 @@ def put(calls: CallSender, **terms: Unpack[WriteTerms]) -> HttpAnswer:
 
 @pytest.mark.parametrize("timeout_s", [0.5, 3.0, 30.0])
 @pytest.mark.parametrize("answer_s", [1.0, None])
-def test_a_call_takes_no_longer_than_it_may(timeout_s: float, answer_s: float | None) -> None:
+def test_a_call_takes_no_longer_than_its_timeout(timeout_s: float, answer_s: float | None) -> None:
     """It took 2 s longer for the answer, and then 10 s to ask what had become of it."""
     silent = Silent()
     calls = silent.calls(answer_s=answer_s)
@@ -242,7 +244,7 @@ def test_a_call_takes_no_longer_than_it_may(timeout_s: float, answer_s: float | 
     assert silent.now <= 2 * (timeout_s + 0.1)
 
 
-def test_each_try_waits_for_a_part_of_the_time_alone() -> None:
+def test_each_try_gets_only_a_part_of_the_timeout() -> None:
     silent = Silent()
     with pytest.raises(Unreachable):
         ask(silent.calls(), "/v1/catalogs/c/documents/k", timeout_s=10, brief=True)
@@ -270,7 +272,7 @@ class Slow(Silent):
         return HttpAnswer(200, {}, b"{}")
 
 
-def test_a_slow_gateway_is_given_time_at_the_first_try() -> None:
+def test_a_slow_gateway_gets_enough_time_at_the_first_try() -> None:
     """Its clients would give up, and ask for all of it again, each time."""
     slow = Slow()
     calls = slow.calls()
@@ -285,7 +287,7 @@ def test_a_slow_gateway_is_given_time_at_the_first_try() -> None:
     assert slow.timeouts[-1] == 1.5
 
 
-def test_a_swallowed_answer_costs_one_try(fake: FakeDocuments) -> None:
+def test_a_lost_answer_costs_one_try(fake: FakeDocuments) -> None:
     release = threading.Event()
     with fake.opens(fake.url, timeout_s=WAIT_S, retry=Retry(answer_s=0.2)) as gateway:
         catalog = gateway.catalog("c")
@@ -311,7 +313,7 @@ def test_the_error_has_the_idempotency_key(fake: FakeDocuments) -> None:
     assert read.value.idempotency_key is None
 
 
-def test_a_failed_connection_is_one_traceback(fake: FakeDocuments) -> None:
+def test_a_failed_connection_shows_one_traceback(fake: FakeDocuments) -> None:
     catalog = with_retry(fake, retries_max=0)
     fake.unsent.extend([lose])
     with pytest.raises(Unreachable) as raised:
@@ -320,7 +322,7 @@ def test_a_failed_connection_is_one_traceback(fake: FakeDocuments) -> None:
     assert shown.count("Traceback") == 1
 
 
-def test_an_answer_that_does_not_come_ends_at_the_deadline(fake: FakeDocuments) -> None:
+def test_a_call_without_an_answer_ends_at_the_deadline(fake: FakeDocuments) -> None:
     release = threading.Event()
     with fake.opens(fake.url, timeout_s=0.2) as gateway:
         fake.unsent.append(lambda: release.wait(WAIT_S))

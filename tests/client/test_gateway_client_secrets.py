@@ -14,7 +14,7 @@ from tests.client.fake_documents import FakeDocuments, lose, refuse, retry
 from tests.client.fake_gateway import Reply
 
 
-def test_redirects_are_not_followed_and_the_token_goes_nowhere_else(
+def test_redirects_are_not_followed_and_the_token_is_sent_to_no_other_host(
     fake: FakeDocuments, elsewhere: list[dict[str, str]], other_url: str
 ) -> None:
     location = {"Location": f"{other_url}/v1/catalogs/c/documents/k"}

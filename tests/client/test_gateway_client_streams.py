@@ -14,7 +14,7 @@ from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S
 
 
-def test_an_export_that_breaks_off_says_so(fake: FakeDocuments, faked: Catalog) -> None:
+def test_an_export_that_breaks_off_raises(fake: FakeDocuments, faked: Catalog) -> None:
     fake.unsent.append(AWAY)
     with faked.export() as export:
         assert dict(export) == {"k": {"n": 1}}
@@ -42,7 +42,7 @@ def _broken_off(body: bytes, length: str) -> Any:
     return raise_it
 
 
-def test_an_export_that_is_refused_for_now_is_asked_for_again_after_a_pause(
+def test_an_export_refused_for_the_moment_is_retried_after_a_pause(
     fake: FakeDocuments, faked: Catalog
 ) -> None:
     fake.unsent.extend([BUSY, lose])
@@ -52,7 +52,7 @@ def test_an_export_that_is_refused_for_now_is_asked_for_again_after_a_pause(
     assert all(fake.pauses)
 
 
-def test_a_feed_begins_with_the_state_and_goes_on_within_it(
+def test_a_feed_begins_with_the_state_and_resumes_inside_it(
     fake: FakeDocuments, faked: Catalog
 ) -> None:
     fake.page_documents = 1
@@ -69,7 +69,7 @@ def test_a_feed_begins_with_the_state_and_goes_on_within_it(
         assert [next(feed).revision for _ in range(3)] == [3, 4, 5]
 
 
-def test_a_feed_from_the_state_has_its_documents_gone_through_first(faked: Catalog) -> None:
+def test_the_documents_of_a_feed_from_the_state_must_be_read_first(faked: Catalog) -> None:
     with faked.changes(initial=True) as feed, pytest.raises(ValueError, match="documents first"):
         next(feed)
     for wrong in ({}, {"after": 1, "initial": True}):
@@ -77,7 +77,7 @@ def test_a_feed_from_the_state_has_its_documents_gone_through_first(faked: Catal
             faked.changes(**wrong)
 
 
-def test_a_feed_goes_on_where_it_was_after_failures(fake: FakeDocuments, faked: Catalog) -> None:
+def test_a_feed_resumes_at_its_position_after_failures(fake: FakeDocuments, faked: Catalog) -> None:
     fake.put(k=2)
     seen = []
     with faked.changes(0, poll_s=1) as feed:
@@ -93,7 +93,7 @@ def test_a_feed_goes_on_where_it_was_after_failures(fake: FakeDocuments, faked: 
     assert feed.position == 4
 
 
-def test_a_feed_ends_by_what_does_not_pass_and_after_an_outage(
+def test_a_feed_ends_after_a_permanent_failure_or_a_long_outage(
     fake: FakeDocuments, faked: Catalog
 ) -> None:
     fake.unsent.append(refuse(410, "revision_compacted"))
@@ -104,7 +104,7 @@ def test_a_feed_ends_by_what_does_not_pass_and_after_an_outage(
         next(faked.changes(0, outage_s=0))
 
 
-def test_closing_a_feed_ends_the_loop_that_waits(
+def test_closing_a_feed_ends_a_waiting_loop(
     fake: FakeDocuments, faked: Catalog, eventually: Any
 ) -> None:
     feed = faked.changes(1)

@@ -7,7 +7,7 @@ import pytest
 from patching.client import Catalog, PreconditionFailed
 
 
-def test_a_transaction_does_all_or_the_other_branch(catalog: Catalog) -> None:
+def test_a_transaction_runs_all_actions_or_the_else_branch(catalog: Catalog) -> None:
     catalog.put("info", {"name": "old"})
     catalog.put("names/old", 1)
     info = catalog.get("info")
@@ -38,7 +38,7 @@ def test_a_transaction_does_all_or_the_other_branch(catalog: Catalog) -> None:
     assert (other.succeeded, other.changed, other.results[0].value) == (False, False, {})
 
 
-def test_a_transaction_of_nothing_conditions_and_dry_runs(catalog: Catalog) -> None:
+def test_empty_and_conditional_transactions_and_dry_runs(catalog: Catalog) -> None:
     catalog.put("a", 1)
     several = catalog.several(["a", "b"])
     put = catalog.transaction()
@@ -82,7 +82,7 @@ def test_a_transaction_compares_ranges(catalog: Catalog) -> None:
         catalog.transaction().compare("a", unchanged_since=1, absent=True)
 
 
-def test_every_write_may_be_about_ranges(catalog: Catalog) -> None:
+def test_every_write_can_have_range_conditions(catalog: Catalog) -> None:
     seen = catalog.put('a"b\\ü%/1', 1).catalog_revision
     ranges = {'a"b\\ü%/': seen, "none": 0}
     assert catalog.put("k", 1, if_unchanged_under=ranges).changed

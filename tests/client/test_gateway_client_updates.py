@@ -38,7 +38,7 @@ def test_updates_that_race_lose_nothing(catalog: Catalog) -> None:
     assert value["n"] == len(value["by"]) == 20
 
 
-def test_an_update_creates_deletes_stops_and_leaves_alone(catalog: Catalog) -> None:
+def test_an_update_can_create_delete_stop_or_change_nothing(catalog: Catalog) -> None:
     with pytest.raises(NotFound):
         catalog.update("k", lambda now: now)
     made = catalog.update("k", lambda now: {"was": now is ABSENT}, create=True)
@@ -59,7 +59,7 @@ def test_an_update_creates_deletes_stops_and_leaves_alone(catalog: Catalog) -> N
         catalog.get("k")
 
 
-def test_an_update_sends_what_differs_alone(catalog: Catalog) -> None:
+def test_an_update_sends_only_the_difference(catalog: Catalog) -> None:
     catalog.put("k", {"large": ["x" * 50] * 20, "n": 1})
     updated = catalog.update("k", lambda now: {**now, "n": 2})
     assert catalog.commit(updated.written.catalog_revision).changes[0].patch == [  # type: ignore[union-attr]
@@ -70,7 +70,7 @@ def test_an_update_sends_what_differs_alone(catalog: Catalog) -> None:
     assert catalog.update("k", lambda now: dict.fromkeys(now, -1), rebase=True).changed
 
 
-def test_an_update_by_key_meets_nobody_who_changes_other_items(catalog: Catalog) -> None:
+def test_an_update_by_key_does_not_conflict_with_changes_of_other_items(catalog: Catalog) -> None:
     declared = {"arrays": [{"keys": "*", "pointer": "/fields", "item_key": ["path"]}]}
     catalog.put("k", {"fields": [{"path": "a", "n": 1}, {"path": "b", "n": 1}]})
     catalog.settings.put(declared)
@@ -95,7 +95,7 @@ def test_an_update_by_key_meets_nobody_who_changes_other_items(catalog: Catalog)
     assert not again.changed  # their order is no difference
 
 
-def test_lists_are_declared_without_a_look_where_that_is_asked_for(catalog: Catalog) -> None:
+def test_lists_can_be_declared_without_checking_documents(catalog: Catalog) -> None:
     declared = {"arrays": [{"keys": "*", "pointer": "/tags", "set": True}]}
     catalog.put("k", {"tags": [1, 1]})
     with pytest.raises(Invalid) as caught:
@@ -104,7 +104,9 @@ def test_lists_are_declared_without_a_look_where_that_is_asked_for(catalog: Cata
     assert catalog.settings.put(declared, check_documents=False).changed
 
 
-def test_an_update_is_done_again_on_what_others_left(fake: FakeDocuments, faked: Catalog) -> None:
+def test_an_update_that_loses_a_race_runs_again_on_the_new_state(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
     seen: list[Any] = []
 
     def raise_n(value: Any) -> Any:
@@ -123,7 +125,7 @@ def test_an_update_is_done_again_on_what_others_left(fake: FakeDocuments, faked:
     assert [method for method, _ in fake.sent] == ["GET", "PATCH", "PATCH", "GET", "PATCH"]
 
 
-def test_an_update_ends_after_so_many_tries_or_at_its_deadline(
+def test_an_update_ends_after_the_maximum_number_of_tries_or_at_its_deadline(
     fake: FakeDocuments, faked: Catalog
 ) -> None:
     def race(value: Any) -> Any:
@@ -143,7 +145,7 @@ def test_an_update_ends_after_so_many_tries_or_at_its_deadline(
     assert len(fake.unsent) == 5
 
 
-def test_an_update_whose_answer_was_lost_is_not_done_twice(
+def test_an_update_whose_answer_was_lost_is_applied_once(
     fake: FakeDocuments, faked: Catalog
 ) -> None:
     fake.lost.append(lose)
@@ -152,7 +154,7 @@ def test_an_update_whose_answer_was_lost_is_not_done_twice(
 
 
 @pytest.mark.parametrize("of", ["content", "attributes"])
-def test_an_update_goes_on_with_what_a_refusal_shows(catalog: Catalog, of: str) -> None:
+def test_an_update_retries_with_the_document_from_the_refusal(catalog: Catalog, of: str) -> None:
     catalog.put("k", {"n": 0})
     part = catalog if of == "content" else catalog.attributes
     part.put("k", {"n": 0})
@@ -174,7 +176,7 @@ def test_an_update_goes_on_with_what_a_refusal_shows(catalog: Catalog, of: str) 
     assert (updated.value, updated.tries, part.get("k").value) == ({"n": 11}, 2, {"n": 11})
 
 
-def test_a_refusal_shows_the_document_to_who_asks(catalog: Catalog) -> None:
+def test_a_refusal_shows_the_document_if_asked(catalog: Catalog) -> None:
     catalog.put("k", {"n": 1})
     catalog.attributes.put("k", {"team": "a"})
     for asked, value, attributes in ((True, {"n": 1}, {"team": "a"}), (False, ABSENT, {})):

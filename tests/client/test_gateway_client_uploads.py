@@ -22,7 +22,7 @@ def sources(folder: Path, raw: bytes) -> list[Any]:
     return [raw, path, io.BytesIO(raw), [raw[:3], b"", raw[3:]], iter([raw])]
 
 
-def test_an_upload_replaces_from_whatever_has_bytes(
+def test_an_upload_accepts_any_source_of_bytes(
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = {"items": [{"n": number} for number in range(500)]}
@@ -72,7 +72,7 @@ def test_an_upload_that_is_interrupted_is_dropped(
     assert sent == ["POST", "PUT", "DELETE"]
 
 
-def test_an_upload_says_what_becomes_of_attributes(catalog: Catalog) -> None:
+def test_an_upload_can_keep_clear_or_replace_attributes(catalog: Catalog) -> None:
     catalog.put("k", 1)
     catalog.attributes.put("k", {"a": 1})
     wanted: list[tuple[Any, dict[str, int]]]
@@ -84,7 +84,7 @@ def test_an_upload_says_what_becomes_of_attributes(catalog: Catalog) -> None:
         catalog.uploads.open("k", attributes="none")  # type: ignore[arg-type]
 
 
-def test_an_upload_that_lost_is_a_conflict_and_is_dropped(catalog: Catalog) -> None:
+def test_a_lost_upload_is_a_conflict_and_is_dropped(catalog: Catalog) -> None:
     seen = catalog.get(catalog.put("k", 1).key)
     with catalog.uploads.open("k", if_match=seen) as upload:
         upload.put_part(2, b"2]")

@@ -19,7 +19,7 @@ AFTER = {"n": 2, "tags": ["x", "y"]}
 PATCH = JsonPatch.from_diff(BEFORE, AFTER)
 
 
-def test_the_patch_language_takes_one_and_its_own_patches_make_one() -> None:
+def test_a_jsonpatch_object_is_accepted_and_patches_can_be_converted_to_one() -> None:
     assert patching.apply(BEFORE, PATCH) == AFTER
     assert patching.footprints.footprint(PATCH) == patching.footprints.footprint(PATCH.patch)
     assert patching.parse(PATCH).to_json() == PATCH.patch
@@ -27,7 +27,7 @@ def test_the_patch_language_takes_one_and_its_own_patches_make_one() -> None:
     assert JsonPatch(patching.parse(PATCH).to_json()) == PATCH
 
 
-def test_nothing_else_that_is_no_list_is_taken_for_a_patch() -> None:
+def test_only_a_list_of_operations_is_accepted_as_a_patch() -> None:
     for other in ({"patch": []}, tuple(PATCH), "[]"):
         try:
             patching.parse(other)
@@ -36,7 +36,7 @@ def test_nothing_else_that_is_no_list_is_taken_for_a_patch() -> None:
         raise AssertionError(other)
 
 
-def test_the_client_loads_no_jsonpatch() -> None:
+def test_the_client_does_not_import_jsonpatch() -> None:
     script = "import patching.client, sys; print('jsonpatch' in sys.modules)"
     done = subprocess.run(
         (sys.executable, "-c", script), capture_output=True, text=True, check=True
@@ -44,7 +44,7 @@ def test_the_client_loads_no_jsonpatch() -> None:
     assert done.stdout == "False\n"
 
 
-def test_a_single_operation_is_told_to_be_put_into_a_list(catalog: Catalog) -> None:
+def test_for_a_single_operation_the_error_shows_a_list(catalog: Catalog) -> None:
     one: Any = {"op": "add", "path": "/n", "value": 1}
     with pytest.raises(TypeError, match=r"a list of operations, such as \[\{'op': 'add'"):
         catalog.patch("a", one)
@@ -52,7 +52,9 @@ def test_a_single_operation_is_told_to_be_put_into_a_list(catalog: Catalog) -> N
         catalog.transaction().then.patch("a", one)
 
 
-def test_every_write_of_the_client_takes_one(catalog: Catalog, service: RunningGateway) -> None:
+def test_every_write_of_the_client_accepts_a_jsonpatch_object(
+    catalog: Catalog, service: RunningGateway
+) -> None:
     for key in "abcd":
         catalog.put(key, BEFORE)
     catalog.patch("a", PATCH)

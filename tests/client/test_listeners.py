@@ -22,11 +22,11 @@ from tests.patience import WAIT_S
 Eventually = Callable[..., Any]
 
 
-def told_to(told: list[int]) -> Callable[[Commit], None]:
+def append_to(told: list[int]) -> Callable[[Commit], None]:
     return lambda commit: told.append(commit.revision)
 
 
-def test_it_gets_every_commit_in_order_when_the_copy_has_it(gateway: Followed) -> None:
+def test_a_listener_gets_every_commit_in_order_once_the_copy_has_it(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     told: list[tuple[int, bool]] = []
@@ -43,7 +43,7 @@ def test_it_gets_every_commit_in_order_when_the_copy_has_it(gateway: Followed) -
     assert not subscription.stopped
 
 
-def test_one_that_raises_stops_itself_alone_and_can_resume(gateway: Followed) -> None:
+def test_a_listener_that_raises_stops_only_itself_and_can_resume(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     told: list[int] = []
@@ -55,20 +55,22 @@ def test_one_that_raises_stops_itself_alone_and_can_resume(gateway: Followed) ->
         told.append(commit.revision)
 
     failing = follower.subscribe(fail_at_3)
-    follower.subscribe(told_to(others))
+    follower.subscribe(append_to(others))
     for n in (2, 3, 4):
         gateway.put(a=n)
     gateway.eventually(lambda: failing.stopped)
     assert isinstance(failing.error, LookupError)
     assert failing.position == 2
     gateway.eventually(lambda: others == [2, 3, 4])
-    resumed = follower.subscribe(told_to(told), after=failing.position)
+    resumed = follower.subscribe(append_to(told), after=failing.position)
     gateway.put(a=5)
     gateway.eventually(lambda: resumed.position == 5)
     assert told == [2, 3, 4, 5]
 
 
-def test_one_resumes_from_the_gateway_where_the_copy_does_not_reach_back(gateway: Followed) -> None:
+def test_a_listener_resumes_from_the_gateway_before_the_start_of_the_copy(
+    gateway: Followed,
+) -> None:
     for n in range(1, 251):
         gateway.put(a=n)
     follower = gateway.follow(history=History(commits=2))
@@ -76,14 +78,14 @@ def test_one_resumes_from_the_gateway_where_the_copy_does_not_reach_back(gateway
         gateway.put(a=n)
     follower.wait_for(259, WAIT_S)
     told: list[int] = []
-    subscription = follower.subscribe(told_to(told), after=0)
+    subscription = follower.subscribe(append_to(told), after=0)
     gateway.put(a=260)
     gateway.eventually(lambda: subscription.position == 260)
     assert told == list(range(1, 261))
     assert sum("commits" in each for each in gateway.requests) == 3
 
 
-def test_the_gateway_being_away_delays_a_resumption(gateway: Followed) -> None:
+def test_an_unreachable_gateway_delays_a_resumption(gateway: Followed) -> None:
     gateway.put(a=1)
     gateway.put(a=2)
     follower = gateway.follow()
@@ -95,12 +97,12 @@ def test_the_gateway_being_away_delays_a_resumption(gateway: Followed) -> None:
 
     gateway.before = refuse
     told: list[int] = []
-    subscription = follower.subscribe(told_to(told), after=0)
+    subscription = follower.subscribe(append_to(told), after=0)
     gateway.eventually(lambda: subscription.position == 2)
     assert told == [1, 2]
 
 
-def test_a_slow_one_holds_nobody_up_and_is_stopped(gateway: Followed) -> None:
+def test_a_slow_listener_blocks_no_other_and_is_stopped(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow(listener_queue_max=3)
     release = threading.Event()
@@ -112,7 +114,7 @@ def test_a_slow_one_holds_nobody_up_and_is_stopped(gateway: Followed) -> None:
 
     slow = follower.subscribe(dawdle)
     quick: list[int] = []
-    follower.subscribe(told_to(quick))
+    follower.subscribe(append_to(quick))
     for n in range(2, 8):
         gateway.put(a=n)
         gateway.eventually(lambda n=n: quick == list(range(2, n + 1)))
@@ -121,7 +123,7 @@ def test_a_slow_one_holds_nobody_up_and_is_stopped(gateway: Followed) -> None:
     release.set()
     assert slow.wait(WAIT_S)
     assert (told, slow.position) == ([2], 2)
-    follower.subscribe(told_to(told), after=slow.position)
+    follower.subscribe(append_to(told), after=slow.position)
     gateway.eventually(lambda: told == list(range(2, 8)))
 
 
@@ -134,7 +136,7 @@ def lose_commits(gateway: Followed) -> None:
     gateway.start()
 
 
-def test_missed_commits_are_told_as_a_reload(gateway: Followed) -> None:
+def test_missed_commits_are_delivered_as_a_reload(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     events: list[int | Reload] = []
@@ -154,7 +156,7 @@ def test_missed_commits_are_told_as_a_reload(gateway: Followed) -> None:
         follower.at_revision(1)
 
 
-def test_missed_commits_stop_one_that_could_not_be_told(gateway: Followed) -> None:
+def test_missed_commits_stop_a_listener_without_on_reload(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     subscription = follower.subscribe(lambda _: None)
@@ -164,12 +166,12 @@ def test_missed_commits_stop_one_that_could_not_be_told(gateway: Followed) -> No
     assert (subscription.error.position, subscription.position) == (1, 1)
 
 
-def test_a_reload_that_misses_nothing_is_no_news(gateway: Followed) -> None:
-    """The copy began anew, but the gateway still has every commit."""
+def test_a_reload_that_misses_no_commit_is_not_delivered(gateway: Followed) -> None:
+    """The copy was loaded again, but the gateway still has every commit."""
     gateway.put(a=1)
     follower = gateway.follow()
     told: list[int] = []
-    follower.subscribe(told_to(told))
+    follower.subscribe(append_to(told))
     gateway.hidden = {2}
     with gateway.changed:
         gateway.put(a=2)
@@ -180,7 +182,7 @@ def test_a_reload_that_misses_nothing_is_no_news(gateway: Followed) -> None:
     assert told == [2, 3, 4]
 
 
-def test_a_catalog_that_was_set_back_is_a_reload(gateway: Followed) -> None:
+def test_a_catalog_that_was_set_back_causes_a_reload(gateway: Followed) -> None:
     for n in (1, 2, 3):
         gateway.put(a=n)
     follower = gateway.follow(poll_s=1)
@@ -196,10 +198,10 @@ def test_a_catalog_that_was_set_back_is_a_reload(gateway: Followed) -> None:
 
 
 @pytest.mark.parametrize("told", [0, 1], ids=["since it was loaded", "since it was told"])
-def test_a_catalog_that_was_set_back_and_has_grown_beyond_is_a_reload(
+def test_a_catalog_that_was_set_back_and_has_grown_since_causes_a_reload(
     gateway: Followed, told: int
 ) -> None:
-    """The revisions go on as if nothing had happened."""
+    """The revisions continue as if nothing had happened."""
     for n in (1, 2, 3):
         gateway.put(a=n)
     follower = gateway.follow(poll_s=1)
@@ -223,7 +225,9 @@ def test_a_catalog_that_was_set_back_and_has_grown_beyond_is_a_reload(
 
 
 @pytest.mark.parametrize("told", [0, 1], ids=["since it was loaded", "since a bookmark"])
-def test_so_it_is_for_a_copy_of_some_documents(gateway: Followed, told: int) -> None:
+def test_a_catalog_that_was_set_back_is_a_reload_for_a_copy_of_a_prefix_too(
+    gateway: Followed, told: int
+) -> None:
     """The next commit that it gets needn't follow the last one."""
     for n in (1, 2, 3):
         gateway.put(a=n)
@@ -245,7 +249,7 @@ def test_so_it_is_for_a_copy_of_some_documents(gateway: Followed, told: int) -> 
     assert reload.snapshot.documents == {"a": 1, "ab": "more"}
 
 
-def test_one_that_catches_up_meanwhile_is_told_no_commit_of_another_history(
+def test_a_listener_that_catches_up_gets_no_commit_of_another_history(
     gateway: Followed,
 ) -> None:
     for n in (1, 2, 3):
@@ -276,7 +280,7 @@ def test_one_that_catches_up_meanwhile_is_told_no_commit_of_another_history(
     assert (reload.missed_after, reload.snapshot.revision) == (2, 4)
 
 
-def test_one_of_a_prefix_gets_what_concerns_it_and_moves_on_with_the_rest(
+def test_a_listener_with_a_prefix_gets_its_commits_and_advances_past_the_others(
     gateway: Followed,
 ) -> None:
     gateway.put(a=1)
@@ -285,7 +289,7 @@ def test_one_of_a_prefix_gets_what_concerns_it_and_moves_on_with_the_rest(
     gateway.put(b=3)
     follower = gateway.follow(prefix="a", poll_s=1)
     told: list[int] = []
-    subscription = follower.subscribe(told_to(told), after=0)
+    subscription = follower.subscribe(append_to(told), after=0)
     gateway.eventually(lambda: subscription.position == 4)
     gateway.put(b=4)
     gateway.put(a=3)
@@ -294,7 +298,7 @@ def test_one_of_a_prefix_gets_what_concerns_it_and_moves_on_with_the_rest(
     assert told == [1, 3, 6]
 
 
-def test_stopping_waits_for_the_listener_and_tells_no_more(gateway: Followed) -> None:
+def test_stopping_waits_for_the_listener_and_delivers_nothing_more(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     told: list[int] = []
@@ -314,11 +318,11 @@ def test_stopping_waits_for_the_listener_and_tells_no_more(gateway: Followed) ->
     assert other.stopped
 
 
-def test_one_that_is_ahead_of_the_copy_waits_for_what_it_has_not_seen(gateway: Followed) -> None:
+def test_a_listener_ahead_of_the_copy_waits_for_its_next_commit(gateway: Followed) -> None:
     gateway.put(a=1)
     follower = gateway.follow()
     told: list[int] = []
-    subscription = follower.subscribe(told_to(told), after=3)
+    subscription = follower.subscribe(append_to(told), after=3)
     for n in (2, 3, 4, 5):
         gateway.put(a=n)
     gateway.eventually(lambda: subscription.position == 5)
@@ -326,7 +330,7 @@ def test_one_that_is_ahead_of_the_copy_waits_for_what_it_has_not_seen(gateway: F
 
 
 @pytest.mark.parametrize("kept", [0, 3, 1000])
-def test_joining_while_commits_pour_in_misses_none_and_repeats_none(
+def test_a_listener_added_during_many_commits_misses_and_repeats_none(
     gateway: Followed, kept: int
 ) -> None:
     gateway.put(a=0)
@@ -339,14 +343,14 @@ def test_joining_while_commits_pour_in_misses_none_and_repeats_none(
         position = follower.position
         heard.append([])
         after.append(max(0, position - 5))
-        follower.subscribe(told_to(heard[-1]), after=after[-1])
+        follower.subscribe(append_to(heard[-1]), after=after[-1])
     writer.join()
     for told, start in zip(heard, after, strict=True):
         gateway.eventually(lambda told=told: told and told[-1] == 400)
         assert told == list(range(start + 1, 401))
 
 
-def test_a_refusal_because_of_compaction_is_the_reason(gateway: Followed) -> None:
+def test_a_listener_stopped_by_compaction_names_it_as_the_reason(gateway: Followed) -> None:
     for n in (1, 2, 3):
         gateway.put(a=n)
     gateway.compact(2)
@@ -374,7 +378,7 @@ class FailingToken:
         return "t"
 
 
-def test_a_token_that_is_not_there_for_a_moment_ends_no_follower(gateway: Followed) -> None:
+def test_a_token_missing_for_a_moment_does_not_stop_a_follower(gateway: Followed) -> None:
     token = FailingToken()
     gateway.put(a=1)
     follower = gateway.follow(token=token, poll_s=1)
@@ -385,7 +389,9 @@ def test_a_token_that_is_not_there_for_a_moment_ends_no_follower(gateway: Follow
     assert follower.current().documents == {"a": 2}
 
 
-def test_nor_a_listener_that_catches_up_from_the_gateway(gateway: Followed) -> None:
+def test_a_token_missing_for_a_moment_does_not_stop_a_listener_that_catches_up(
+    gateway: Followed,
+) -> None:
     token = FailingToken()
     gateway.put(a=1)
     follower = gateway.follow(token=token, poll_s=60, history=History(commits=0))
@@ -394,7 +400,7 @@ def test_nor_a_listener_that_catches_up_from_the_gateway(gateway: Followed) -> N
     follower.wait_for(3, WAIT_S)
     told: list[int] = []
     token.fail()
-    subscription = follower.subscribe(told_to(told), after=1)
+    subscription = follower.subscribe(append_to(told), after=1)
     gateway.eventually(lambda: told == [2, 3])
     assert not subscription.stopped
     assert token.left == 0

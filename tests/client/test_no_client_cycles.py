@@ -21,7 +21,7 @@ def _no_collection() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("batch_s", [None, 0.0])
-def test_a_client_that_is_let_go_takes_its_connections_along(batch_s: float | None) -> None:
+def test_an_unreferenced_client_frees_its_connections(batch_s: float | None) -> None:
     gateway = Gateway("http://localhost:1", batch_s=batch_s)
     held: Any = gateway._calls
     let_go = [weakref.ref(held), weakref.ref(held.transport)]

@@ -19,7 +19,7 @@ def test_the_list_of_public_names_is_short(package: ModuleType, names_max: int) 
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_former_name_works_and_names_its_new_place(package: ModuleType) -> None:
+def test_a_former_name_works_with_a_warning_that_names_the_new_one(package: ModuleType) -> None:
     assert package._MOVED
     for name, place in package._MOVED.items():
         with pytest.warns(DeprecationWarning, match=place) as warned:
@@ -30,6 +30,6 @@ def test_a_former_name_works_and_names_its_new_place(package: ModuleType) -> Non
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_name_that_never_was_is_none(package: ModuleType) -> None:
+def test_an_unknown_name_raises_attribute_error(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         getattr(package, "nothing")  # noqa: B009

@@ -135,7 +135,7 @@ PROBLEM = {"Content-Type": "application/problem+json; charset=utf-8"}
         (504, OutcomeUnknown),
     ],
 )
-def test_a_problem_is_the_exception_of_its_status(
+def test_the_status_of_a_problem_selects_the_exception(
     server: Server, transport: Transport, status: int, kind: type[Problem]
 ) -> None:
     body = b'{"code":"some_code","detail":"why","applied":"no","retryable":true,"pointer":"/a"}'
@@ -150,7 +150,7 @@ def test_a_problem_is_the_exception_of_its_status(
 
 
 @pytest.mark.parametrize("status", [302, 400, 500, 502])
-def test_an_answer_without_a_problem_leaves_a_write_unknown(
+def test_a_response_without_a_problem_leaves_the_outcome_of_a_write_unknown(
     server: Server, transport: Transport, status: int
 ) -> None:
     server.answer = (status, {"Content-Type": "text/html", "Location": "/y"}, b"<p>proxy</p>")
@@ -164,7 +164,7 @@ def test_an_answer_without_a_problem_leaves_a_write_unknown(
     assert len(server.asked) == 2
 
 
-def test_a_body_that_is_no_json_is_unexpected(server: Server, transport: Transport) -> None:
+def test_a_body_that_is_not_json_is_unexpected(server: Server, transport: Transport) -> None:
     server.answer = (200, {}, b'{"a": ')
     with pytest.raises(UnexpectedAnswer):
         transport.request("GET", "/x").json()
@@ -181,7 +181,7 @@ SHAPES += [
 ]
 
 
-def test_an_answer_of_another_shape_is_an_error_of_the_client(server: Server) -> None:
+def test_an_answer_of_an_unexpected_shape_is_a_client_error(server: Server) -> None:
     """A proxy's, say. What is raised for it is what callers catch."""
     with Gateway(server.url, retry=Retry(retries_max=0)) as gateway:
         c = gateway.catalog("c")
@@ -227,7 +227,7 @@ def test_an_answer_of_another_shape_is_an_error_of_the_client(server: Server) ->
 
 
 @pytest.mark.parametrize("asked", ["99999999999", "9" * 400])
-def test_a_pause_that_nobody_could_mean_ends_no_follower(server: Server, asked: str) -> None:
+def test_an_absurd_retry_after_does_not_stop_a_follower(server: Server, asked: str) -> None:
     """A proxy's. A thread can't sleep for so long."""
     problem = b'{"code":"overloaded","detail":"","applied":"no","retryable":true}'
     server.answer = (503, PROBLEM | {"Retry-After": asked}, problem)
@@ -243,26 +243,30 @@ def test_integers_of_any_size_are_kept(server: Server, transport: Transport) -> 
     assert transport.request("GET", "/x").json() == [2**63 - 1, 123456789012345678901234567890]
 
 
-def test_what_was_not_sent_was_not_applied() -> None:
+def test_a_request_that_was_not_sent_was_not_applied() -> None:
     with Transport(refusing_url()) as transport, pytest.raises(Unreachable) as raised:
         transport.request("POST", "/x", json={})
     assert (raised.value.applied, raised.value.retryable) == ("no", True)
 
 
-def test_what_was_not_answered_in_time_is_unknown(server: Server, transport: Transport) -> None:
+def test_a_request_without_an_answer_in_time_has_an_unknown_outcome(
+    server: Server, transport: Transport
+) -> None:
     server.hold.clear()
     with pytest.raises(Unreachable) as raised:
         transport.request("POST", "/x", json={}, read_timeout_s=0.1)
     assert raised.value.applied == "unknown"
 
 
-def test_a_refusal_that_breaks_off_tells_the_url(server: Server, transport: Transport) -> None:
+def test_the_error_of_a_truncated_refusal_names_the_url(
+    server: Server, transport: Transport
+) -> None:
     server.answer = (503, {"Content-Length": "99", "Connection": "close"}, b"{}")
     with pytest.raises(Unreachable, match=f"^GET {server.url}/x: "):
         transport.open("GET", "/x")
 
 
-def test_closing_breaks_off_what_waits(
+def test_closing_ends_waiting_requests(
     server: Server, transport: Transport, eventually: Callable[..., Any]
 ) -> None:
     server.hold.clear()
@@ -284,7 +288,7 @@ def test_closing_breaks_off_what_waits(
         transport.request("GET", "/x")
 
 
-def test_a_token_is_asked_for_each_request(server: Server) -> None:
+def test_the_token_is_read_again_for_each_request(server: Server) -> None:
     tokens = iter(["one", "two"])
     with Transport(server.url, token=lambda: next(tokens)) as transport:
         transport.request("GET", "/x")
@@ -293,7 +297,7 @@ def test_a_token_is_asked_for_each_request(server: Server) -> None:
     assert sent == ["Bearer one", "Bearer two"]
 
 
-def test_names_arrive_as_they_are(server: Server, transport: Transport) -> None:
+def test_names_are_sent_percent_encoded(server: Server, transport: Transport) -> None:
     for name, path in (("a/b", "a%2Fb"), ("..", "%2E%2E"), (".", "%2E"), ("é;=", "%C3%A9%3B%3D")):
         transport.request("GET", f"/v1/{segment(name)}/x", query=[("key", "a b&+"), ("n", 1)])
         assert server.asked[-1][1] == f"/v1/{path}/x?key=a%20b%26%2B&n=1"
@@ -306,25 +310,25 @@ def test_the_gateway_may_be_below_a_path(server: Server) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "h:80", "http://", "http://h?q=1", "http://h#f"])
-def test_other_urls_are_refused(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="URL"):
         Transport(url)
 
 
 @pytest.mark.parametrize("kind", [Transport, Gateway, aio.Gateway])
-def test_a_name_that_is_no_term_of_a_connection_is_told(kind: Callable[..., object]) -> None:
+def test_an_unknown_argument_of_a_connection_is_named(kind: Callable[..., object]) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'tokne'"):
         kind("http://127.0.0.1:9", tokne="secret")
 
 
 class TestSeveral:
-    def test_who_cant_be_connected_to_is_left_for_the_next(self, server: Server) -> None:
+    def test_an_unreachable_gateway_is_skipped(self, server: Server) -> None:
         with Transport(f"{refusing_url()}, {server.url}/") as transport:
             for _ in range(2):
                 assert transport.request("POST", "/a", json=1).json() == {}
         assert [path for _, path, *_ in server.asked] == ["/a", "/a"]
 
-    def test_what_broke_off_is_not_sent_twice_and_the_following_goes_to_the_next(
+    def test_a_request_that_broke_off_is_not_repeated_and_the_next_one_uses_another_gateway(
         self, server: Server
     ) -> None:
         with running() as first, Transport(f"{first.url},{server.url}") as transport:
@@ -336,13 +340,13 @@ class TestSeveral:
         assert [path for _, path, *_ in first.asked] == ["/a"]
         assert [path for _, path, *_ in server.asked] == ["/b"]
 
-    def test_with_nobody_there_it_ends(self) -> None:
+    def test_a_call_ends_if_every_gateway_is_unreachable(self) -> None:
         with Transport(f"{refusing_url()},{refusing_url()}") as transport:
             with pytest.raises(Unreachable) as told:
                 transport.request("POST", "/a", json=1)
             assert told.value.applied == "no"
 
-    def test_each_must_be_a_url(self) -> None:
+    def test_every_address_must_be_a_url(self) -> None:
         with pytest.raises(ValueError, match="'ftp://b'"):
             Transport("http://a,ftp://b")
 
@@ -357,7 +361,7 @@ _ANSWERS = {
 
 @pytest.mark.parametrize("takes", ["whole", "lines", "stream"])
 @pytest.mark.parametrize("answer", _ANSWERS.values(), ids=_ANSWERS)
-def test_an_answer_that_is_cut_off_in_its_head_is_lost(answer: bytes, takes: Any) -> None:
+def test_an_answer_truncated_in_its_head_counts_as_lost(answer: bytes, takes: Any) -> None:
     """At whichever byte. It isn't one without content, or with half a revision: the request may be
     sent again under its key."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -381,7 +385,7 @@ def test_an_answer_that_is_cut_off_in_its_head_is_lost(answer: bytes, takes: Any
 
 
 @pytest.fixture
-def says() -> Iterator[Callable[..., str]]:
+def answering() -> Iterator[Callable[..., str]]:
     """The URL of a server that says some bytes for each request, and then closes."""
     with ExitStack() as listeners:
 
@@ -403,23 +407,25 @@ def says() -> Iterator[Callable[..., str]]:
         yield listen
 
 
-def test_what_comes_before_an_answer_is_none(says: Callable[..., str], opens: Opens) -> None:
+def test_interim_answers_are_skipped(answering: Callable[..., str], opens: Opens) -> None:
     """Else the answer would be that of the connection's next request."""
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
     found = b'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nETag: "1-a"\r\nCatalog-Revision: 1\r\n\r\n'
-    with opens(says(early + found + b"1", found + b"2")) as gateway:
+    with opens(answering(early + found + b"1", found + b"2")) as gateway:
         assert [gateway.catalog("c").get("k").value for _ in range(2)] == [1, 2]
 
 
-def test_a_change_of_the_protocol_is_no_answer(says: Callable[..., str], opens: Opens) -> None:
+def test_a_protocol_switch_means_an_unknown_outcome(
+    answering: Callable[..., str], opens: Opens
+) -> None:
     switched = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
     once = Retry(retries_max=0)
-    with opens(says(switched), retry=once) as gateway, pytest.raises(Unreachable) as lost:
+    with opens(answering(switched), retry=once) as gateway, pytest.raises(Unreachable) as lost:
         gateway.catalog("c").put("k", 1)
     assert lost.value.applied == "unknown"
 
 
-def test_both_ask_for_answers_that_are_not_compressed(server: Server, opens: Opens) -> None:
+def test_both_clients_ask_for_uncompressed_answers(server: Server, opens: Opens) -> None:
     server.answer = (200, {"ETag": '"1-a"', "Catalog-Revision": "1"}, b"1")
     with opens(server.url) as gateway:
         gateway.catalog("c").get("k")
@@ -427,7 +433,9 @@ def test_both_ask_for_answers_that_are_not_compressed(server: Server, opens: Ope
     assert {name.lower(): value for name, value in headers.items()}["accept-encoding"] == "identity"
 
 
-def test_headers_of_the_caller_win_however_they_are_spelled(server: Server, opens: Opens) -> None:
+def test_headers_given_by_the_caller_override_others_in_any_case(
+    server: Server, opens: Opens
+) -> None:
     server.answer = (200, {"ETag": '"1-a"', "Catalog-Revision": "1"}, b"1")
     own = {"accept-encoding": "gzip", "ACCEPT": "application/json, */*"}
     with opens(server.url, headers=own) as gateway:
@@ -438,7 +446,7 @@ def test_headers_of_the_caller_win_however_they_are_spelled(server: Server, open
         assert [each for each in sent if each[0] == name.lower()] == [(name.lower(), value)]
 
 
-def test_what_a_proxy_compressed_all_the_same_is_read(server: Server, opens: Opens) -> None:
+def test_an_answer_compressed_by_a_proxy_is_read(server: Server, opens: Opens) -> None:
     """Whole answers, and those that are streamed."""
     as_it_was = {"Content-Encoding": "gzip", "ETag": '"1-a"', "Catalog-Revision": "1"}
     server.answer = (200, as_it_was, gzip.compress(b'{"metadata": {"k": 1}}'))
@@ -473,7 +481,7 @@ def _cut_off() -> Iterator[tuple[bytes, int]]:
             yield text[:length], came.count(b"\n")
 
 
-def test_a_line_that_came_whole_counts_wherever_the_answer_broke_off(opens: Opens) -> None:
+def test_complete_lines_of_a_truncated_answer_count(opens: Opens) -> None:
     """And the others count as lost: what came of a line is none."""
     answers: list[bytes] = []
 
@@ -501,7 +509,7 @@ def test_a_line_that_came_whole_counts_wherever_the_answer_broke_off(opens: Open
         server.shutdown()
 
 
-def test_a_client_that_was_closed_tries_nothing_again(server: Server) -> None:
+def test_a_closed_client_does_not_retry(server: Server) -> None:
     """Whoever waits for its threads would wait for all of their retries."""
     gateway = Gateway(server.url)
     gateway.close()
@@ -519,7 +527,7 @@ def test_a_client_that_was_closed_tries_nothing_again(server: Server) -> None:
     assert (late.value.applied, late.value.retryable) == ("no", False)
 
 
-def test_closing_ends_a_call_under_way_for_good(server: Server) -> None:
+def test_closing_ends_a_call_under_way_without_a_retry(server: Server) -> None:
     server.hold.clear()
     errors: list[Unreachable] = []
 
@@ -542,6 +550,6 @@ def test_closing_ends_a_call_under_way_for_good(server: Server) -> None:
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
 @pytest.mark.parametrize("client", [Gateway, aio.Gateway])
-def test_a_time_that_is_no_time_is_named(client: Any, timeout_s: float) -> None:
+def test_an_invalid_timeout_is_named(client: Any, timeout_s: float) -> None:
     with pytest.raises(ValueError, match="timeout_s must be more than 0"):
         client("http://127.0.0.1:1", timeout_s=timeout_s)

@@ -15,7 +15,7 @@ def commit(revision: int, key: str, *patch: dict[str, object]) -> Commit:
     return Commit(revision, time, f"id-{revision}", "me", None, None, 1, (change,))
 
 
-def test_what_is_gone_before_the_earliest_state_leaves_nothing_behind() -> None:
+def test_documents_deleted_before_the_earliest_state_leave_nothing_behind() -> None:
     versions = VersionedCopy(0, None, {})
     for n in range(1, 100):
         made = {"op": "add", "path": "", "value": n}
@@ -27,7 +27,7 @@ def test_what_is_gone_before_the_earliest_state_leaves_nothing_behind() -> None:
     assert not versions._unpruned
 
 
-def test_one_hot_document_keeps_as_many_values_as_there_is_history() -> None:
+def test_a_hot_document_keeps_one_value_per_retained_revision() -> None:
     versions = VersionedCopy(0, None, {"k": 0})
     for n in range(1, 100):
         versions.commit(commit(n, "k", {"op": "replace", "path": "", "value": n}))
@@ -35,7 +35,7 @@ def test_one_hot_document_keeps_as_many_values_as_there_is_history() -> None:
     assert versions._chains["k"].values == [95, 96, 97, 98, 99]
 
 
-def test_a_snapshot_that_nobody_holds_any_more_holds_nothing() -> None:
+def test_an_unreferenced_snapshot_holds_nothing() -> None:
     versions = VersionedCopy(0, None, {"k": 0})
     held = versions.current()
     for n in range(1, 10):

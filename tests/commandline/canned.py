@@ -1,4 +1,4 @@
-"""A server that answers what a test tells it to, or hangs up."""
+"""A server that gives the answers of a test, or hangs up."""
 
 from __future__ import annotations
 

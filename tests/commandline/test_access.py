@@ -1,4 +1,4 @@
-"""Commands where access is controlled: what a token allows, and how it is told what it doesn't."""
+"""Commands under access control: what a token allows, and the error for what it doesn't."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def database(mongodb_uri: str) -> Iterator[str]:
         client.drop_database(name)
 
 
-def test_a_token_allows_what_it_grants(mongodb_uri: str, database: str) -> None:
+def test_a_token_allows_exactly_what_it_grants(mongodb_uri: str, database: str) -> None:
     with RunningGateway(mongodb_uri, database, workers=1, access=True) as guarded:
         run = Commands(guarded.url)
         place = ("--mongodb-uri", mongodb_uri, "--database", database)

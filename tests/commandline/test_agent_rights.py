@@ -114,7 +114,7 @@ async def answers(client: Client, catalog: str, key: str) -> list[str]:
     ]
 
 
-def test_an_agent_without_rights_in_a_catalog_learns_nothing_of_it(guarded: Guarded) -> None:
+def test_an_agent_without_rights_in_a_catalog_learns_nothing_about_it(guarded: Guarded) -> None:
     """Neither whether it is there, nor whether a document is."""
     told: dict[tuple[str, str], list[str]] = {}
 
@@ -136,7 +136,7 @@ def test_an_agent_without_rights_in_a_catalog_learns_nothing_of_it(guarded: Guar
         assert SECRET not in str(said)
 
 
-def test_a_token_that_is_no_token_learns_no_more(guarded: Guarded) -> None:
+def test_an_invalid_token_learns_nothing(guarded: Guarded) -> None:
     told = []
 
     async def act(agent: Agent) -> None:
@@ -150,7 +150,7 @@ def test_a_token_that_is_no_token_learns_no_more(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("grant", ["read:shop", "write:shop"])
-def test_a_closed_document_is_in_no_answer_to_an_agent(guarded: Guarded, grant: str) -> None:
+def test_an_agent_never_sees_a_document_closed_to_it(guarded: Guarded, grant: str) -> None:
     """Its name, where the agent says it, is no secret (docs/acl.md)."""
 
     async def act(agent: Agent) -> None:
@@ -176,7 +176,7 @@ def test_a_closed_document_is_in_no_answer_to_an_agent(guarded: Guarded, grant: 
         assert gateway.catalog(SHOP).get(KEY).value == {"n": SECRET}
 
 
-def test_a_commit_of_another_principal_that_names_the_agent_isnt_the_agents(
+def test_a_commit_whose_message_names_the_agent_is_not_taken_for_its_own(
     guarded: Guarded,
 ) -> None:
     """Its message says that it is; the agent doesn't undo it for that."""
@@ -201,7 +201,7 @@ def test_a_commit_of_another_principal_that_names_the_agent_isnt_the_agents(
         assert gateway.catalog("marks").get("k").value == 2
 
 
-def test_nobody_is_told_of_changes_that_he_may_not_read(guarded: Guarded) -> None:
+def test_agents_get_no_notice_of_documents_that_they_may_not_read(guarded: Guarded) -> None:
     """Bob, of what is open to him, when it changes; eve of nothing."""
     uris = [f"metadata://{SHOP}/{key}" for key in (KEY, NOT_THERE, "open")]
 

@@ -65,7 +65,7 @@ def catalog(gateway: Gateway) -> Any:
     return catalog
 
 
-def test_n16_an_agent_previews_changes_and_takes_back_exactly_what_it_did(
+def test_n16_an_agent_previews_changes_and_reverts_exactly_its_own(
     running: RunningGateway, catalog: Any
 ) -> None:
     async def act(agent: Agent) -> None:
@@ -121,7 +121,7 @@ def test_n16_an_agent_previews_changes_and_takes_back_exactly_what_it_did(
     asyncio.run(run())
 
 
-def test_nothing_that_was_not_seen_is_overwritten(gateway: Gateway, catalog: Any) -> None:
+def test_a_document_that_was_not_read_is_not_overwritten(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         operations = [{"op": "replace", "path": "/rows", "value": 5}]
         blind = await agent("change", key="tables/orders", operations=operations)
@@ -168,7 +168,7 @@ def test_nothing_that_was_not_seen_is_overwritten(gateway: Gateway, catalog: Any
     ],
     ids=str,
 )
-def test_a_predicate_that_needs_no_look_at_the_document_is_no_precondition(
+def test_only_a_predicate_about_the_document_counts_as_a_precondition(
     gateway: Gateway, catalog: Any, predicate: dict[str, Any], is_enough: bool
 ) -> None:
     async def act(agent: Agent) -> None:
@@ -183,10 +183,8 @@ def test_a_predicate_that_needs_no_look_at_the_document_is_no_precondition(
     acting(gateway, catalog.name, act)
 
 
-def test_every_refusal_of_a_change_carries_the_document_as_it_is(
-    gateway: Gateway, catalog: Any
-) -> None:
-    """And a preview tells which schema it breaks, and whom it takes fields from."""
+def test_every_refused_change_returns_the_current_document(gateway: Gateway, catalog: Any) -> None:
+    """And a preview names the schema that it breaks, and the owners it takes fields from."""
     schema = {"tables/*": {"properties": {"rows": {"type": "integer"}}}}
     catalog.settings.put({"schemas": schema})
     catalog.apply("tables/orders", {"owner": "ann"}, manager="nightly")
@@ -251,7 +249,7 @@ def test_items_of_lists_are_named_by_key(gateway: Gateway, catalog: Any) -> None
     assert value["links"] == [{"to": "a"}, {"to": "b", "broken": True}]
 
 
-def test_a_call_that_is_made_again_is_done_once(gateway: Gateway, catalog: Any) -> None:
+def test_a_repeated_call_is_applied_once(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         operations = [
             {"op": "test", "path": "/rows", "value": 1},
@@ -268,7 +266,7 @@ def test_a_call_that_is_made_again_is_done_once(gateway: Gateway, catalog: Any) 
     acting(gateway, catalog.name, act)
 
 
-def test_the_longest_reason_and_name_of_a_call_fit_beside_the_longest_names(
+def test_the_longest_reason_and_call_id_fit_with_the_longest_names(
     gateway: Gateway, catalog: Any
 ) -> None:
     async def act(agent: Agent) -> None:
@@ -344,7 +342,9 @@ def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
     acting(gateway, catalog.name, act)
 
 
-def test_an_apply_replaces_nothing_that_was_not_read(gateway: Gateway, catalog: Any) -> None:
+def test_an_apply_does_not_replace_values_that_were_not_read(
+    gateway: Gateway, catalog: Any
+) -> None:
     """Not what nobody owns, either."""
 
     async def act(agent: Agent) -> None:
@@ -365,7 +365,7 @@ def test_an_apply_replaces_nothing_that_was_not_read(gateway: Gateway, catalog: 
     acting(gateway, catalog.name, act)
 
 
-def test_a_scope_is_all_that_there_is(gateway: Gateway, catalog: Any) -> None:
+def test_an_agent_sees_only_its_scope(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         assert (await agent("find"))["keys"] == ["tables/orders", "tables/people"]
         for tool, more in (
@@ -384,7 +384,7 @@ def test_a_scope_is_all_that_there_is(gateway: Gateway, catalog: Any) -> None:
     acting(gateway, catalog.name, act, scope=Scope("tables/", read_only=True))
 
 
-def test_changes_may_be_only_tried(gateway: Gateway, catalog: Any) -> None:
+def test_changes_can_be_limited_to_dry_runs(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         token = (await agent("read", key="secret"))["token"]
         operations = [{"op": "replace", "path": "/pin", "value": 2}]
@@ -401,7 +401,7 @@ def test_changes_may_be_only_tried(gateway: Gateway, catalog: Any) -> None:
     acting(gateway, catalog.name, act, scope=Scope(dry_run_only=True))
 
 
-def test_what_is_too_large_is_told_by_its_parts(gateway: Gateway, catalog: Any) -> None:
+def test_a_large_value_is_shown_in_parts(gateway: Gateway, catalog: Any) -> None:
     catalog.put("large", {"text": "é" * 100_000, "small": 1})
 
     async def act(agent: Agent) -> None:
@@ -416,7 +416,7 @@ def test_what_is_too_large_is_told_by_its_parts(gateway: Gateway, catalog: Any) 
 
 
 @pytest.mark.parametrize("token", ["*", '"*"', '"@1"', '"secret=absent"', "1-aaaaaaaa, *", " "])
-def test_a_tag_that_is_no_token_of_the_document_changes_nothing(
+def test_a_tag_that_is_not_the_documents_token_changes_nothing(
     gateway: Gateway, catalog: Any, token: str
 ) -> None:
     """``*`` is true of what nobody has read; a composite tells of documents out of scope."""
@@ -437,7 +437,7 @@ def test_a_tag_that_is_no_token_of_the_document_changes_nothing(
     assert catalog.get("tables/orders").etag == before
 
 
-def test_watched_catalogs_take_no_thread_of_those_that_answer(
+def test_watching_many_catalogs_does_not_use_up_the_threads_for_requests(
     gateway: Gateway, catalog: Any
 ) -> None:
     watched = [f"{catalog.name}-{number}" for number in range(45)]
@@ -451,8 +451,8 @@ def test_watched_catalogs_take_no_thread_of_those_that_answer(
     asyncio.run(run())
 
 
-class Told:
-    """A bus that remembers what was told."""
+class RecordingBus:
+    """A bus that keeps the URIs of its notices."""
 
     def __init__(self) -> None:
         self.uris: list[str] = []
@@ -471,7 +471,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def watching(fake: FakeGateway, told: Told, **options: Any) -> AsyncIterator[None]:
+async def watching(fake: FakeGateway, told: RecordingBus, **options: Any) -> AsyncIterator[None]:
     with Gateway(fake.url, **options) as gateway:
         watcher = ResourceWatcher(gateway, "c", "", told.miss)
         limiter = anyio.CapacityLimiter(1)
@@ -490,8 +490,8 @@ def has_begun(fake: FakeGateway) -> bool:
     return len(asked) > 1 and asked[-1].startswith("GET changes")
 
 
-def test_changes_are_told_also_after_the_catalog_was_set_back() -> None:
-    told = Told()
+def test_changes_are_reported_after_the_catalog_was_set_back() -> None:
+    told = RecordingBus()
 
     async def run(fake: FakeGateway) -> None:
         for number in range(3):
@@ -511,9 +511,9 @@ def test_changes_are_told_also_after_the_catalog_was_set_back() -> None:
     assert told.uris == ["metadata://c/b", "metadata://c/c"]
 
 
-def test_a_token_that_cant_be_read_for_a_moment_ends_no_server() -> None:
+def test_a_token_unreadable_for_a_moment_does_not_end_the_server() -> None:
     """Its file is being written."""
-    told, tokens = Told(), iter([UsageError("it is empty")])
+    told, tokens = RecordingBus(), iter([UsageError("it is empty")])
 
     def token() -> str:
         for error in tokens:
@@ -532,7 +532,7 @@ def test_a_token_that_cant_be_read_for_a_moment_ends_no_server() -> None:
     assert told.uris == ["metadata://c/b"]
 
 
-async def told_of(
+async def notified_uris(
     gateway: Gateway,
     catalog: str,
     wanted: list[str],
@@ -557,14 +557,14 @@ async def told_of(
     raise AssertionError("it ended before")
 
 
-def test_the_first_commit_of_a_catalog_is_told(gateway: Gateway) -> None:
+def test_the_first_commit_of_a_catalog_is_reported(gateway: Gateway) -> None:
     name = f"new-{uuid.uuid4().hex[:8]}"
     uri = f"metadata://{name}/tables/first"
     change = partial(gateway.catalog(name).put, "tables/first", 1)
-    assert asyncio.run(told_of(gateway, name, [uri], change)) == [uri]
+    assert asyncio.run(notified_uris(gateway, name, [uri], change)) == [uri]
 
 
-def test_a_client_is_told_of_a_document_under_the_uri_that_reads_it(
+def test_a_client_is_notified_of_a_document_under_its_own_uri(
     gateway: Gateway, catalog: Any
 ) -> None:
     """However it writes it."""
@@ -579,7 +579,7 @@ def test_a_client_is_told_of_a_document_under_the_uri_that_reads_it(
         for key in keys:
             catalog.put(key, {"of": key})
 
-    told = asyncio.run(told_of(gateway, catalog.name, uris, change))
+    told = asyncio.run(notified_uris(gateway, catalog.name, uris, change))
     assert sorted(told) == sorted(uris)
 
     async def read() -> None:
@@ -593,7 +593,7 @@ def test_a_client_is_told_of_a_document_under_the_uri_that_reads_it(
     asyncio.run(read())
 
 
-def test_nothing_is_told_of_documents_outside_the_scope(gateway: Gateway, catalog: Any) -> None:
+def test_changes_outside_the_scope_are_not_reported(gateway: Gateway, catalog: Any) -> None:
     """Not where one inside was changed with them."""
     uris = [f"metadata://{catalog.name}/{key}" for key in ("secret", "", "tables/orders")]
 
@@ -602,11 +602,13 @@ def test_nothing_is_told_of_documents_outside_the_scope(gateway: Gateway, catalo
         both.then.put("secret", {"pin": 2}).put("tables/orders", {})
         both.run()
 
-    told = asyncio.run(told_of(gateway, catalog.name, uris, change, Scope("tables/")))
+    told = asyncio.run(notified_uris(gateway, catalog.name, uris, change, Scope("tables/")))
     assert told == uris[2:]
 
 
-def test_a_client_is_promised_only_what_it_will_be_told(gateway: Gateway, catalog: Any) -> None:
+def test_the_server_acknowledges_only_uris_that_it_will_report(
+    gateway: Gateway, catalog: Any
+) -> None:
     """By the acknowledgement, which names what of the asked for will come."""
     told = [f"metadata://{catalog.name}/tables/a%20b", f"metadata://{catalog.name}/tables/a b"]
     never = [
@@ -629,9 +631,7 @@ def test_a_client_is_promised_only_what_it_will_be_told(gateway: Gateway, catalo
     assert asyncio.run(promised([])) == {}
 
 
-def test_a_resource_that_is_none_is_told_as_the_fault_of_the_request(
-    gateway: Gateway, catalog: Any
-) -> None:
+def test_an_unknown_resource_is_an_error_of_the_request(gateway: Gateway, catalog: Any) -> None:
     catalog.put("secret", 1)
     server = mcp_server(AgentTools(gateway, ADA, Scope("tables/")), gateway)
     none = [f"{catalog.name}/tables/none", f"{catalog.name}/secret", "another/tables/a"]
@@ -646,7 +646,7 @@ def test_a_resource_that_is_none_is_told_as_the_fault_of_the_request(
     asyncio.run(run())
 
 
-def test_a_server_ends_although_it_could_not_ask_where_a_catalog_is_before() -> None:
+def test_a_server_ends_while_it_waits_for_the_position_of_a_catalog() -> None:
     """Its client has gone meanwhile."""
     asked, ended = threading.Event(), threading.Event()
 
@@ -665,7 +665,7 @@ def test_a_server_ends_although_it_could_not_ask_where_a_catalog_is_before() -> 
         async def run() -> None:
             watcher = ResourceWatcher(cast(Any, Slow()), "c", "", lambda: None)
             async with asyncio.timeout(WAIT_S), anyio.create_task_group() as tasks:
-                tasks.start_soon(watcher.run, cast(Any, Told()), anyio.CapacityLimiter(1))
+                tasks.start_soon(watcher.run, cast(Any, RecordingBus()), anyio.CapacityLimiter(1))
                 await asyncio.to_thread(asked.wait)
                 watcher.stop()
                 ended.set()  # its thread ends by itself
@@ -674,8 +674,8 @@ def test_a_server_ends_although_it_could_not_ask_where_a_catalog_is_before() -> 
 
 
 @pytest.mark.parametrize("lost", ["compacted", "set back", "not known where it is"])
-def test_clients_listen_anew_where_they_may_have_missed_something(lost: str) -> None:
-    told = Told()
+def test_clients_are_told_to_listen_again_after_a_gap(lost: str) -> None:
+    told = RecordingBus()
 
     async def run(fake: FakeGateway) -> None:
         async with watching(fake, told):
@@ -700,7 +700,7 @@ def test_clients_listen_anew_where_they_may_have_missed_something(lost: str) -> 
         asyncio.run(run(fake))
 
 
-def test_a_client_that_listens_anew_is_told_what_comes(gateway: Gateway, catalog: Any) -> None:
+def test_a_client_that_listens_again_gets_later_changes(gateway: Gateway, catalog: Any) -> None:
     watched = mcp_server(AgentTools(gateway, ADA, EVERYTHING), gateway, [catalog.name])
     uri = f"metadata://{catalog.name}/k"
 
@@ -716,7 +716,7 @@ def test_a_client_that_listens_anew_is_told_what_comes(gateway: Gateway, catalog
     asyncio.run(run())
 
 
-def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> None:
+def test_every_result_stays_within_the_documented_size(gateway: Gateway, catalog: Any) -> None:
     """Whatever is long in it: texts, names, pointers of owners, changes of a commit."""
     catalog.put("names", {"n" * 90_000 + str(n): "é" * 9_000 for n in range(5)})
     catalog.put("escaped", {"text": "\x01" * 90_000})
@@ -766,7 +766,9 @@ def places_of(text: str, value: Any, pointer: str = "") -> Iterator[str]:
             yield from places_of(text, member, f"{pointer}/{name}")
 
 
-def test_whatever_others_wrote_is_where_a_result_says_so(gateway: Gateway, catalog: Any) -> None:
+def test_text_written_by_others_is_only_in_the_named_places_of_a_result(
+    gateway: Gateway, catalog: Any
+) -> None:
     """Also in what a refusal quotes: keys, names of members and of managers, and values."""
     key = f"tables/{OTHERS}"
     written = catalog.put(key, {"a": OTHERS, OTHERS: {"x": 1}, "n": 1}, message=OTHERS)
@@ -868,7 +870,7 @@ def test_whatever_others_wrote_is_where_a_result_says_so(gateway: Gateway, catal
     ],
     ids=str,
 )
-def test_bad_calls_change_nothing_and_say_what_is_wrong(
+def test_an_invalid_call_changes_nothing_and_says_what_is_wrong(
     gateway: Gateway,
     catalog: Any,
     tool: str,
@@ -892,7 +894,7 @@ def test_bad_calls_change_nothing_and_say_what_is_wrong(
     [RuntimeError, TypeAdapter(int).validate_python],
     ids=["any", "in what the server says"],
 )
-def test_a_defect_is_told_as_one(caplog: pytest.LogCaptureFixture, defect: Any) -> None:
+def test_a_defect_is_an_internal_error(caplog: pytest.LogCaptureFixture, defect: Any) -> None:
     """What it did before isn't known. It says nothing of the arguments, whatever it is."""
 
     class Broken:
@@ -954,7 +956,7 @@ def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningG
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_though_its_input_goes_on(number: signal.Signals) -> None:
+def test_a_signal_ends_the_server_while_its_input_is_open(number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "gateway.cli", "mcp", "--url", "http://127.0.0.1:1"],
         stdin=subprocess.PIPE,
@@ -981,7 +983,7 @@ _MODERN = {
 }
 
 
-def test_what_was_asked_is_answered_although_stdin_has_ended(
+def test_requests_are_answered_after_the_end_of_stdin(
     running: RunningGateway, catalog: Any
 ) -> None:
     """By a pipe of shell, for example; but for what has no end, or was cancelled."""
@@ -1070,7 +1072,9 @@ def http_url(running: RunningGateway) -> Iterator[str]:
         yield url
 
 
-def test_it_serves_streamable_http_and_tells_of_changes(gateway: Gateway, http_url: str) -> None:
+def test_the_server_speaks_streamable_http_and_reports_changes(
+    gateway: Gateway, http_url: str
+) -> None:
     catalog = gateway.catalog(WATCHED)
     catalog.put("tables/orders", {"rows": 1})
     catalog.put("secret", {"pin": 1})
@@ -1116,7 +1120,7 @@ def test_pages_of_other_sites_reach_nothing(http_url: str) -> None:
 TOOLS = Path(__file__).parent / "data" / "agent_tools.json"
 
 
-def test_the_tools_are_those_that_agents_know(gateway: Gateway, catalog: Any) -> None:
+def test_the_tools_are_unchanged(gateway: Gateway, catalog: Any) -> None:
     """Names, descriptions, hints and arguments: agents, and those who allowed them, rely on these.
 
     Run as a program, this module writes down how they are now.
@@ -1140,7 +1144,7 @@ def tools_listed(gateway: Gateway, catalog: str) -> list[dict[str, Any]]:
     return listed
 
 
-def test_hints_say_what_a_tool_does(gateway: Gateway, catalog: Any) -> None:
+def test_each_tool_is_annotated_with_what_it_does(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         for each in (await agent.client.list_tools()).tools:
             hints = each.annotations
@@ -1153,10 +1157,10 @@ def test_hints_say_what_a_tool_does(gateway: Gateway, catalog: Any) -> None:
     acting(gateway, catalog.name, act)
 
 
-def test_each_argument_is_described_and_each_operation_is_named(
+def test_every_argument_is_described_and_every_operation_named(
     gateway: Gateway, catalog: Any
 ) -> None:
-    """An agent knows nothing of the patch language but what the tools tell it."""
+    """An agent knows of the patch language only what the tools describe."""
 
     async def act(agent: Agent) -> None:
         tools = {each.name: each for each in (await agent.client.list_tools()).tools}

@@ -35,7 +35,7 @@ def states(ran: Any) -> dict[str, str]:
     return {each["check"]: each["state"] for each in ran.lines()}
 
 
-def test_all_is_well_on_a_gateway_and_its_mongodb(
+def test_every_check_passes_on_a_gateway_and_its_mongodb(
     run: Commands, catalog: str, mongodb_uri: str, commandline_database: str
 ) -> None:
     run("put", "-q", catalog, "k", "1")
@@ -57,14 +57,14 @@ def test_all_is_well_on_a_gateway_and_its_mongodb(
     assert all(line.startswith("ok    ") for line in shown)
 
 
-def test_a_gateway_that_is_away_fails_with_what_to_do() -> None:
+def test_an_unreachable_gateway_fails_with_a_remedy() -> None:
     ran = Commands("http://127.0.0.1:1")("doctor", code=1)
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FAIL")]
     assert line.startswith("FAIL  livez: unreachable")
     assert "check that it runs" in line
 
 
-def test_a_certificate_of_an_unknown_authority_is_told(tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_fails(tmp_path: Path) -> None:
     signed = Authority(tmp_path, "authority").sign("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(signed.certificate, signed.key)
@@ -88,7 +88,7 @@ def test_a_certificate_of_an_unknown_authority_is_told(tmp_path: Path) -> None:
         ("/v1/catalogs/c/documents", 403, "access"),
     ],
 )
-def test_what_the_gateway_refuses_is_told(failing: str, code: int, check: str) -> None:
+def test_a_refusal_by_the_gateway_fails_one_check(failing: str, code: int, check: str) -> None:
     def reply(asked: Asked) -> Reply:
         if asked.path.startswith(failing) or (code == 403 and "/catalogs/c/" in asked.path):
             return problem(code, "refused")
@@ -101,7 +101,7 @@ def test_what_the_gateway_refuses_is_told(failing: str, code: int, check: str) -
     assert [name for name, state in found.items() if state == "FAIL"] == [check]
 
 
-def test_the_roles_on_a_catalog_are_found_out() -> None:
+def test_the_roles_on_a_catalog_are_shown() -> None:
     def reply(asked: Asked) -> Reply:
         if asked.path.endswith("/compactions") or "/compactions?" in asked.path:
             return problem(403, "forbidden")
@@ -117,7 +117,7 @@ def test_the_roles_on_a_catalog_are_found_out() -> None:
 @pytest.mark.parametrize(
     ("ahead_s", "state"), [(0, "ok"), (10, "warn"), (-10, "warn"), (600, "FAIL"), (-600, "FAIL")]
 )
-def test_clocks_that_differ_are_told(ahead_s: float, state: str) -> None:
+def test_clocks_that_differ_are_reported(ahead_s: float, state: str) -> None:
     from patching.client.transport import HttpAnswer
 
     now_s = time()
@@ -135,13 +135,13 @@ def test_clocks_that_differ_are_told(ahead_s: float, state: str) -> None:
         (Diagnosis("7.0.1", "a single server", False, 5.0, "no majority"), ["FAIL", "FAIL", "ok"]),
     ],
 )
-def test_what_a_mongodb_must_be(diagnosis: Diagnosis, expected: list[str]) -> None:
+def test_the_requirements_for_a_mongodb(diagnosis: Diagnosis, expected: list[str]) -> None:
     found = list(host_checks.diagnosed(diagnosis, date(2026, 11, 1)))
     assert [each.state for each in found] == expected
     assert all(each.help for each in found if each.state != "ok")
 
 
-def test_a_mongodb_out_of_support_or_without_passwords_is_told(
+def test_a_mongodb_out_of_support_or_without_passwords_is_reported(
     mongodb_uri: str, database_name: str
 ) -> None:
     old = Diagnosis("7.0.1", "replica set rs of 3", True, 5.0, None, open_to_all=True)
@@ -156,7 +156,7 @@ def test_a_mongodb_out_of_support_or_without_passwords_is_told(
     assert diagnose(mongodb_uri, database_name, 10_000).open_to_all
 
 
-def test_a_backup_that_is_old_or_missing_is_told() -> None:
+def test_an_old_or_missing_backup_is_reported() -> None:
     now = datetime(2026, 11, 20, tzinfo=UTC)
 
     def found(without: tuple[str, ...], days: float | None) -> tuple[str, str]:
@@ -173,7 +173,7 @@ def test_a_backup_that_is_old_or_missing_is_told() -> None:
     assert (state, detail) == ("warn", "2 of 5 catalogs have none: 'a', 'b'")
 
 
-def test_a_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
+def test_a_certificate_that_expires_soon_is_reported(tmp_path: Path) -> None:
     signed = Authority(tmp_path, "authority").sign("server")  # for an hour
     now = datetime.now(UTC)
 
@@ -186,7 +186,7 @@ def test_a_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
     assert found(now, signed.certificate).state == "FAIL"
 
 
-def test_tokens_that_end_soon_are_told() -> None:
+def test_tokens_that_expire_soon_are_reported() -> None:
     now = datetime(2026, 11, 1, tzinfo=UTC)
 
     def token(name: str, expires: str | None, revoked: str | None = None) -> dict[str, Any]:
@@ -223,7 +223,9 @@ def _written(uri: str, name: str) -> Iterator[Database[dict[str, Any]]]:
         yield client[name]
 
 
-def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> None:
+def test_indexes_and_validators_that_refuse_writes_are_reported(
+    mongodb_uri: str, database_name: str
+) -> None:
     """Indexes that can't refuse anything may be added for queries of one's own."""
     with _written(mongodb_uri, database_name) as database:
         assert diagnose(mongodb_uri, database_name, 10_000).foreign == ()
@@ -252,7 +254,7 @@ def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> N
     assert "index 'mail' is unique" in found.detail
 
 
-def test_what_is_no_plain_collection_is_found(mongodb_uri: str, database_name: str) -> None:
+def test_views_and_capped_collections_are_reported(mongodb_uri: str, database_name: str) -> None:
     """A view refuses writes; a capped collection takes them, and deletes what it had."""
     with _written(mongodb_uri, database_name) as database:
         assert diagnose(mongodb_uri, database_name, 10_000).misfits == ()
@@ -302,7 +304,7 @@ ALL_BUT_INDEXES = ["find", "insert", "update", "remove", "changeStream", "listCo
         ),
     ],
 )
-def test_a_user_with_too_few_rights_is_told_of_all_that_it_lacks(
+def test_the_missing_rights_of_a_mongodb_user_are_listed(
     mongodb_uri: str,
     database_name: str,
     roles: list[str],
@@ -328,7 +330,7 @@ def test_a_user_with_too_few_rights_is_told_of_all_that_it_lacks(
         client[database_name].command("dropRole", "narrow")
 
 
-def test_a_mongodb_that_is_away_fails_without_its_password(run: Commands) -> None:
+def test_an_unreachable_mongodb_fails_without_showing_its_password(run: Commands) -> None:
     environment = {
         "GATEWAY_MONGODB_URI": "mongodb://user:s3cret@127.0.0.1:1/?replicaSet=x",
         "GATEWAY_STORE_TIMEOUT_MS": "200",
@@ -342,7 +344,7 @@ def test_a_mongodb_that_is_away_fails_without_its_password(run: Commands) -> Non
     assert "s3cret" not in ran.stdout + ran.stderr
 
 
-def test_settings_that_are_wrong_or_misspelt_are_told(run: Commands) -> None:
+def test_wrong_or_misspelt_settings_are_reported(run: Commands) -> None:
     ran = run("doctor", "-q", environment={"GATEWAY_WORKERS": "none"}, code=1)
     assert ran.stdout.startswith("FAIL  settings: GATEWAY_WORKERS")
     ran = run("doctor", "-q", environment={"GATEWAY_WORKRES": "2"})
@@ -370,7 +372,7 @@ def test_the_disk_of_the_embedded_mongodb(
     assert not (tmp_path / "not").exists()
 
 
-def test_a_token_in_clear_is_warned_of() -> None:
+def test_an_unencrypted_token_is_a_warning() -> None:
     environment = {"GATEWAY_TOKEN": "x"}
     ran = Commands("http://gateway.invalid")(
         "doctor", "-q", "--timeout=0.1", environment=environment, code=1

@@ -103,7 +103,7 @@ def test_the_tables_at_the_top_list_all_commands() -> None:
 
 
 def helps(command: click.Command) -> str:
-    """All that is told of it in a terminal, with the commands of a group."""
+    """Its whole help text, with the commands of a group."""
     texts = [command.help or "", command.get_short_help_str(1000)]
     texts += [getattr(each, "help", None) or "" for each in command.params]
     if isinstance(command, click.Group):

@@ -17,7 +17,7 @@ def put(run: Commands, catalog: str, key: str, value: object, *options: str) -> 
     return str(answer["etag"])
 
 
-def test_a_document_comes_back_as_it_was_put(run: Commands, catalog: str, tmp_path: Path) -> None:
+def test_a_document_is_read_back_as_it_was_put(run: Commands, catalog: str, tmp_path: Path) -> None:
     key = "urn:(a,b)/ü?#%2F"
     for value in (ORDERS, "text", 1, None, [], 2**63 - 1, 1.5, "\u009b\u2028"):
         put(run, catalog, key, value)
@@ -35,7 +35,7 @@ def test_a_document_comes_back_as_it_was_put(run: Commands, catalog: str, tmp_pa
     assert run("get", catalog, "dash").json() == -5
 
 
-def test_the_answer_of_a_write_says_what_became_of_it(run: Commands, catalog: str) -> None:
+def test_a_write_prints_its_outcome(run: Commands, catalog: str) -> None:
     created = run("put", catalog, "k", "1", "-m", "first ü").json()
     assert (created["catalog"], created["key"]) == (catalog, "k")
     assert (created["created"], created["changed"], created["revision"]) == (True, True, 1)
@@ -59,7 +59,7 @@ def test_a_write_can_be_sent_again_under_its_key(run: Commands, catalog: str) ->
     assert run("get", catalog, "k").json() == {"n": 4}
 
 
-def test_conditions_of_a_put_hold(run: Commands, catalog: str) -> None:
+def test_a_put_with_a_false_condition_is_refused(run: Commands, catalog: str) -> None:
     token = put(run, catalog, "k", 1, "--if-absent")
     run("put", catalog, "k", "2", "--if-absent", code=4)
     newer = put(run, catalog, "k", 2, "--if-match", token)
@@ -77,9 +77,7 @@ def test_conditions_of_a_put_hold(run: Commands, catalog: str) -> None:
     }
 
 
-def test_a_test_can_name_a_member_whose_name_has_an_equals_sign(
-    run: Commands, catalog: str
-) -> None:
+def test_a_test_can_name_a_member_with_an_equals_sign(run: Commands, catalog: str) -> None:
     put(run, catalog, "k", {"a=b": {"c=": "d=1"}, "a": "b=2"})
     add = '[{"op": "add", "path": "/n", "value": 1}]'
     tests = ('/a=b/c=="d=1"', '/a="b=2"', '={"a=b": {"c=": "d=1"}, "a": "b=2"}')
@@ -111,7 +109,7 @@ def test_a_patch_is_applied_or_not_at_all(run: Commands, catalog: str) -> None:
     }
 
 
-def test_what_may_be_sent_twice_is_sent_as_it_stands(run: Commands, catalog: str) -> None:
+def test_repeatable_operations_are_sent_unchanged(run: Commands, catalog: str) -> None:
     put(run, catalog, "k", {"high": 1})
     operations = [
         {"op": "max", "path": "/high", "value": 7},
@@ -139,7 +137,7 @@ def test_a_patch_is_rebased_where_nothing_overlaps(run: Commands, catalog: str) 
     assert "'/a'" in error
 
 
-def test_attributes_are_beside_the_document(run: Commands, catalog: str) -> None:
+def test_attributes_can_be_read_and_written(run: Commands, catalog: str) -> None:
     put(run, catalog, "k", 1)
     run("put", catalog, "k", '{"team": "sales"}', "--attributes")
     run("patch", catalog, "k", '{"level": 2}', "--merge", "--attributes")
@@ -148,7 +146,7 @@ def test_attributes_are_beside_the_document(run: Commands, catalog: str) -> None
     assert '+  "level": 2' in run("diff", catalog, "k", "--attributes").stdout
 
 
-def test_deleting(run: Commands, catalog: str) -> None:
+def test_a_document_is_deleted_conditionally(run: Commands, catalog: str) -> None:
     token = put(run, catalog, "k", 1)
     run("delete", catalog, "k", "--if-match", "1-beef", code=4)
     run("delete", catalog, "k", "--if-match", token)
@@ -167,7 +165,7 @@ def test_keys_are_listed_that_contain_a_text(run: Commands, catalog: str) -> Non
     run("get", "--contains", "x", code=2)
 
 
-def test_the_log_of_a_key_that_never_was_is_an_error(run: Commands, catalog: str) -> None:
+def test_the_log_of_a_key_that_never_existed_is_an_error(run: Commands, catalog: str) -> None:
     put(run, catalog, "k", 1)
     put(run, catalog, "gone", 1)
     run("delete", catalog, "gone")
@@ -178,7 +176,9 @@ def test_the_log_of_a_key_that_never_was_is_an_error(run: Commands, catalog: str
     assert run("log", catalog, "k", "--after", "3").lines() == []
 
 
-def test_the_past_can_be_read_until_it_is_compacted(run: Commands, catalog: str) -> None:
+def test_earlier_revisions_can_be_read_until_they_are_compacted(
+    run: Commands, catalog: str
+) -> None:
     for value in (1, 2, 3):
         put(run, catalog, "k", value)
     times = [each["time"] for each in run("log", catalog).lines()]
@@ -320,7 +320,7 @@ def test_a_transaction_is_done_as_a_whole(run: Commands, catalog: str, tmp_path:
     assert messages == [None, "its own", None, "touched"]
 
 
-def test_a_write_is_about_ranges_that_must_be_unchanged(run: Commands, catalog: str) -> None:
+def test_a_write_can_require_unchanged_ranges(run: Commands, catalog: str) -> None:
     put(run, catalog, "tables/a=b/1", 1)
     put(run, catalog, "other", 1, "--if-unchanged-under", "tables/a=b/=1")
     put(run, catalog, "tables/c", 1)

@@ -68,7 +68,7 @@ def test_a_document_is_changed_in_an_editor(run: Commands, catalog: str, editor:
     assert last["changes"][0]["patch"] == [{"op": "replace", "path": "/tier", "value": 2}]
 
 
-def test_what_is_left_as_it_is_isnt_written(run: Commands, catalog: str, editor: Editor) -> None:
+def test_an_unchanged_text_is_not_written(run: Commands, catalog: str, editor: Editor) -> None:
     run("put", catalog, "k", "1")
     for step in ("pass", "text = ' 1 '"):
         told = run("edit", catalog, "k", environment=editor.environment(step))
@@ -78,7 +78,7 @@ def test_what_is_left_as_it_is_isnt_written(run: Commands, catalog: str, editor:
     assert run("edit", catalog, "absent", "--create", environment=made).json()["created"] is True
 
 
-def test_what_is_no_json_is_opened_again(run: Commands, catalog: str, editor: Editor) -> None:
+def test_text_that_is_not_json_is_opened_again(run: Commands, catalog: str, editor: Editor) -> None:
     run("put", catalog, "k", "1")
     shows = editor.environment("text = '{'", "text = '{}'")
     told = run("edit", catalog, "k", environment=shows)
@@ -87,7 +87,7 @@ def test_what_is_no_json_is_opened_again(run: Commands, catalog: str, editor: Ed
     assert run("get", catalog, "k").json() == {}
 
 
-def test_others_changes_in_other_places_are_kept(
+def test_concurrent_changes_of_other_members_are_kept(
     run: Commands, catalog: str, editor: Editor
 ) -> None:
     run("put", catalog, "k", '{"a": 1, "b": 1}')
@@ -96,7 +96,9 @@ def test_others_changes_in_other_places_are_kept(
     assert run("get", catalog, "k").json() == {"a": 9, "b": 2}
 
 
-def test_a_conflict_opens_it_again_with_both(run: Commands, catalog: str, editor: Editor) -> None:
+def test_a_conflict_reopens_the_editor_with_both_versions(
+    run: Commands, catalog: str, editor: Editor
+) -> None:
     run("put", catalog, "k", '{"a": 1, "b": 1}')
     shows = editor.environment(
         "put({'a': 2, 'b': 2}); text = '{\"a\": 9, \"b\": 1}'",
@@ -153,7 +155,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def test_a_text_that_is_no_json_is_kept_where_it_is_given_up(
+def test_text_that_is_not_json_is_saved_when_editing_ends(
     run: Commands, catalog: str, editor: Editor
 ) -> None:
     """Left as it is when it is opened again, or by an editor that fails."""
@@ -175,7 +177,7 @@ def test_a_text_that_is_no_json_is_kept_where_it_is_given_up(
         ("path.unlink(); path.mkdir(); sys.exit(1)", False),
     ],
 )
-def test_what_an_editor_has_written_is_kept_however_it_ends(
+def test_the_text_of_a_failing_editor_is_saved(
     run: Commands, catalog: str, editor: Editor, step: str, is_kept: bool
 ) -> None:
     run("put", catalog, "k", "1")
@@ -187,7 +189,7 @@ def test_what_an_editor_has_written_is_kept_however_it_ends(
 
 
 @pytest.mark.parametrize("step", ["path.unlink(); sys.exit(0)", "sys.exit(0)"])
-def test_an_editor_that_leaves_nothing_new_changes_nothing(
+def test_an_editor_that_saves_nothing_new_changes_nothing(
     run: Commands, catalog: str, editor: Editor, step: str
 ) -> None:
     run("put", catalog, "k", "1")
@@ -195,7 +197,7 @@ def test_an_editor_that_leaves_nothing_new_changes_nothing(
     assert told.error() == "gateway: you changed nothing"
 
 
-def test_an_editor_of_unbalanced_quotes_is_named(run: Commands, catalog: str) -> None:
+def test_an_editor_setting_with_unbalanced_quotes_is_named(run: Commands, catalog: str) -> None:
     run("put", catalog, "k", "1")
     told = run("edit", catalog, "k", environment={"EDITOR": "vi '", "VISUAL": ""}, code=1)
     assert "$EDITOR" in told.error()
@@ -244,7 +246,7 @@ def test_fields_are_explained_by_the_schema(run: Commands, catalog: str) -> None
     )
 
 
-def test_references_by_pointer_and_by_anchor_are_followed(run: Commands, catalog: str) -> None:
+def test_references_by_pointer_and_by_anchor_are_resolved(run: Commands, catalog: str) -> None:
     schema = {
         "properties": {
             "anchored": {"$ref": "#named"},
@@ -267,7 +269,7 @@ def test_references_by_pointer_and_by_anchor_are_followed(run: Commands, catalog
     }
 
 
-def test_drift_is_told_by_the_exit_code(run: Commands, catalog: str, tmp_path: Path) -> None:
+def test_drift_sets_the_exit_code(run: Commands, catalog: str, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t/a.json").write_text('{"n": 1}')
     (tmp_path / "t/b.json").write_text('{"n": 1}')
@@ -294,7 +296,7 @@ def test_drift_is_told_by_the_exit_code(run: Commands, catalog: str, tmp_path: P
     run("diff", catalog, "--manager", "git", "--from", "1", code=2)
 
 
-def test_drift_is_what_an_apply_would_change_or_be_refused_for(
+def test_drift_is_what_an_apply_would_change_or_refuse(
     run: Commands, catalog: str, tmp_path: Path
 ) -> None:
     for key in ("a", "b", "c"):
@@ -329,7 +331,7 @@ def test_drift_is_what_an_apply_would_change_or_be_refused_for(
         run("diff", catalog, "-f", str(tmp_path), *wrong, code=2)
 
 
-def test_a_difference_is_told_by_the_exit_code_to_whoever_reads_only_its_beginning(
+def test_a_difference_sets_the_exit_code_even_if_its_output_is_cut_off(
     run: Commands, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(*_: object) -> None:
@@ -340,7 +342,9 @@ def test_a_difference_is_told_by_the_exit_code_to_whoever_reads_only_its_beginni
     run("diff", catalog, "-f", str(tmp_path), code=1)
 
 
-def test_files_that_are_no_documents_are_named(run: Commands, catalog: str, tmp_path: Path) -> None:
+def test_files_that_are_not_documents_are_named(
+    run: Commands, catalog: str, tmp_path: Path
+) -> None:
     (tmp_path / ".git").mkdir()
     for name in ("a.json", "b.yaml", "README.md", ".git/config", ".keep"):
         (tmp_path / name).write_text('{"n": 1}')

@@ -1,4 +1,4 @@
-"""A script can tell by the exit code what became of a command, and docs/cli.md says how."""
+"""The exit code shows the outcome of a command, as docs/cli.md describes."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
         (504, "unknown", False, 7),
     ],
 )
-def test_a_refusal_has_the_exit_code_of_its_kind(
+def test_the_kind_of_a_refusal_decides_the_exit_code(
     status: int, applied: str, retryable: bool, code: int
 ) -> None:
     error = problem_of(status, {"applied": applied, "retryable": retryable, "code": "x"})
     assert exit_codes.exit_code(error) == code
 
 
-def test_no_connection_is_out_of_reach_or_unknown() -> None:
+def test_a_connection_error_has_the_exit_code_unreachable_or_unknown() -> None:
     assert exit_codes.exit_code(Unreachable("x", applied="no")) == exit_codes.OUT_OF_REACH
     assert exit_codes.exit_code(Unreachable("x", applied="unknown")) == exit_codes.UNKNOWN
     failed = AppendFailed("x", attempts=1, last_head=1, applied="no")
     assert exit_codes.exit_code(failed) == exit_codes.FAILED
 
 
-def test_the_documented_table_is_the_one_that_holds() -> None:
+def test_the_documented_exit_codes_are_the_real_ones() -> None:
     section = DOCS.read_text().split("## Exit codes")[1].split("\n## ")[0]
     documented = {int(code) for code in re.findall(r"(?m)^\| (\d+) \|", section)}
     held = {value for name, value in vars(exit_codes).items() if name.isupper() and name[0] != "_"}
@@ -106,7 +106,7 @@ def test_the_documented_table_is_the_one_that_holds() -> None:
         ),
     ],
 )
-def test_an_error_is_one_line_with_its_code_and_what_helps(
+def test_an_error_is_one_line_with_its_code_and_a_remedy(
     reply: Reply, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     def answer(_: Asked) -> Reply:
@@ -119,7 +119,7 @@ def test_an_error_is_one_line_with_its_code_and_what_helps(
     assert said in ran.error()
 
 
-def test_with_output_json_an_error_is_the_problem_itself() -> None:
+def test_with_output_json_an_error_is_printed_as_the_problem() -> None:
     def forbid(_: Asked) -> Reply:
         return problem(403, "forbidden", extra={"kept": 1})
 
@@ -132,7 +132,7 @@ def test_with_output_json_an_error_is_the_problem_itself() -> None:
     assert (told["code"], told["applied"]) == ("unreachable", "no")
 
 
-def test_what_the_gateway_says_can_not_act_on_a_terminal() -> None:
+def test_control_characters_in_an_error_are_escaped() -> None:
     def attack(_: Asked) -> Reply:
         return problem(403, "forbidden", detail="red \x1b[31m\nand a second line \x9b")
 
@@ -179,11 +179,13 @@ def test_what_the_gateway_says_can_not_act_on_a_terminal() -> None:
         (("gte",), "gte"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_asks_nobody(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_is_exit_code_2_and_sends_nothing(
+    arguments: tuple[str, ...], said: str
+) -> None:
     ran = Commands("http://127.0.0.1:1")(*arguments, code=2)
     assert ran.stdout == ""
     assert said in ran.error()
 
 
-def test_a_timeout_that_is_no_number_is_wrong_usage(run: Commands) -> None:
+def test_a_timeout_that_is_not_a_number_is_wrong_usage(run: Commands) -> None:
     assert "'--timeout': this is not a number" in run("get", "--timeout", "nan", code=2).error()

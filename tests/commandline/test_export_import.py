@@ -36,7 +36,7 @@ def tally(ran: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("form", ["export", "ndjson"])
-def test_an_export_makes_the_same_catalog_elsewhere(
+def test_an_exported_catalog_can_be_imported_under_another_name(
     run: Commands, catalog: str, tmp_path: Path, form: str
 ) -> None:
     for key, value in DOCUMENTS.items():
@@ -56,7 +56,7 @@ def test_an_export_makes_the_same_catalog_elsewhere(
     assert run("get", copy, "b", "--attributes").json() == expected
 
 
-def test_an_export_is_at_one_revision(run: Commands, catalog: str) -> None:
+def test_an_export_is_of_one_revision(run: Commands, catalog: str) -> None:
     run("put", "-q", catalog, "a", "1")
     run("put", "-q", catalog, "b", "2")
     assert run("export", catalog).json() == {"resource_version": 2, "metadata": {"a": 1, "b": 2}}
@@ -66,9 +66,7 @@ def test_an_export_is_at_one_revision(run: Commands, catalog: str) -> None:
     assert lines == [{"key": "a", "value": 1}]
 
 
-def test_an_export_that_fails_leaves_the_file_as_it_was(
-    run: Commands, catalog: str, tmp_path: Path
-) -> None:
+def test_a_failed_export_keeps_the_old_file(run: Commands, catalog: str, tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
     file.write_text("kept")
     run("export", catalog + "none", "-o", str(file), code=3)
@@ -93,7 +91,7 @@ def test_the_same_import_again_changes_nothing(run: Commands, catalog: str, tmp_
     assert len(run("log", catalog).lines()) == 3
 
 
-def test_one_that_broke_off_goes_on(run: Commands, catalog: str, tmp_path: Path) -> None:
+def test_an_import_can_be_resumed(run: Commands, catalog: str, tmp_path: Path) -> None:
     first = write_export(tmp_path / "first.json", dict(list(DOCUMENTS.items())[:2]))
     whole = write_export(tmp_path / "whole.json", DOCUMENTS)
     run("import", catalog, first)
@@ -101,7 +99,7 @@ def test_one_that_broke_off_goes_on(run: Commands, catalog: str, tmp_path: Path)
     assert contents(run, catalog) == DOCUMENTS
 
 
-def test_other_contents_are_conflicts_unless_it_is_said_what_to_do(
+def test_different_contents_are_conflicts_without_replace_or_skip(
     run: Commands, catalog: str, tmp_path: Path
 ) -> None:
     lines = (
@@ -122,7 +120,7 @@ def test_other_contents_are_conflicts_unless_it_is_said_what_to_do(
     assert run("get", catalog, "with", "--attributes").json() == {"team": "a"}
 
 
-def test_others_are_deleted_where_that_is_asked_for(
+def test_delete_others_deletes_documents_not_in_the_file(
     run: Commands, catalog: str, tmp_path: Path
 ) -> None:
     for key in ("a/1", "a/old", "b/old"):
@@ -141,7 +139,7 @@ def test_others_are_deleted_where_that_is_asked_for(
     assert contents(run, catalog) == {}
 
 
-def test_nothing_is_deleted_where_not_all_was_imported(
+def test_nothing_is_deleted_if_the_import_is_incomplete(
     run: Commands, catalog: str, tmp_path: Path
 ) -> None:
     run("put", "-q", catalog, "other", "1")
@@ -152,7 +150,7 @@ def test_nothing_is_deleted_where_not_all_was_imported(
     assert contents(run, catalog) == {"other": 1, "a": 1}
 
 
-def test_what_changes_while_others_are_deleted_is_left(catalog: str) -> None:
+def test_a_document_changed_while_others_are_deleted_is_kept(catalog: str) -> None:
     there = {"key": "k", "etag": "1-aa", "revision": 1, "create_revision": 1, "value": 1}
     refused = {"status": 412, "code": "precondition_failed", "applied": "no", "retryable": False}
 
@@ -204,7 +202,9 @@ def test_a_malformed_file_changes_nothing(
     run("get", catalog, code=3)
 
 
-def test_what_the_gateway_refuses_is_named(run: Commands, catalog: str, tmp_path: Path) -> None:
+def test_lines_refused_by_the_gateway_are_named(
+    run: Commands, catalog: str, tmp_path: Path
+) -> None:
     lines = [
         {"key": "good", "value": 1},
         {"key": "k" * 1025, "value": 1},
@@ -218,7 +218,7 @@ def test_what_the_gateway_refuses_is_named(run: Commands, catalog: str, tmp_path
     assert contents(run, catalog) == {"good": 1}
 
 
-def test_documents_with_attributes_go_by_bulk_requests_like_others(
+def test_documents_with_attributes_are_sent_in_bulk_too(
     run: Commands, catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def transact(*_: Any, **__: Any) -> Any:
@@ -232,14 +232,14 @@ def test_documents_with_attributes_go_by_bulk_requests_like_others(
     assert tally(run("import", catalog, "-", "--format=ndjson", stdin=lines)) == {"unchanged": 50}
 
 
-def test_it_reads_the_standard_input_in_several_requests(run: Commands, catalog: str) -> None:
+def test_standard_input_is_imported_in_several_requests(run: Commands, catalog: str) -> None:
     lines = "".join(json.dumps({"key": f"k{n}", "value": n}) + "\n" for n in range(1100))
     ran = run("import", catalog, "-", "--format=ndjson", stdin=lines)
     assert tally(ran) == {"written": 1100}
     assert len(run("get", catalog).lines()) == 1100
 
 
-def test_a_gateway_that_is_away_is_told_with_what_was_done(catalog: str, tmp_path: Path) -> None:
+def test_an_import_without_a_gateway_reports_what_was_done(catalog: str, tmp_path: Path) -> None:
     file = write_export(tmp_path / "in.json", DOCUMENTS)
     ran = Commands("http://127.0.0.1:1")("import", catalog, file, "--timeout=0.1", code=6)
     assert ran.json()["complete"] is False

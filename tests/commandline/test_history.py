@@ -14,7 +14,7 @@ def revisions(ran: Any) -> list[int]:
     return [each["revision"] for each in ran.lines()]
 
 
-def test_the_log_is_that_of_a_catalog_or_a_document(run: Commands, catalog: str) -> None:
+def test_the_log_can_be_of_a_catalog_or_a_document(run: Commands, catalog: str) -> None:
     for number in range(3):
         run("put", "-q", catalog, "a", str(number), "-m", f"number {number}")
         run("put", "-q", catalog, "b", str(number))
@@ -36,7 +36,7 @@ def test_the_log_is_that_of_a_catalog_or_a_document(run: Commands, catalog: str)
     assert shown.endswith("Z  anonymous  put a  number 0\n")
 
 
-def test_what_is_followed_begins_with_what_was(run: Commands, catalog: str) -> None:
+def test_log_follow_and_watch_begin_with_existing_commits(run: Commands, catalog: str) -> None:
     for number in range(4):
         run("put", "-q", catalog, "ab"[number % 2], str(number))
     assert revisions(run("log", catalog, "--follow", "--limit", "4")) == [1, 2, 3, 4]
@@ -62,7 +62,7 @@ def commit(revision: int) -> dict[str, Any]:
     }
 
 
-def test_a_watch_goes_on_where_it_was(catalog: str) -> None:
+def test_a_watch_resumes_at_its_position_after_failures(catalog: str) -> None:
     replies: list[Reply] = [
         (200, {"commits": [commit(1)], "revision": 1}),
         None,
@@ -85,7 +85,7 @@ def test_a_watch_goes_on_where_it_was(catalog: str) -> None:
     assert asked_after == ["0", "1", "1", "1", "4"]
 
 
-def test_a_watch_ends_by_what_will_not_pass(catalog: str) -> None:
+def test_a_watch_ends_after_a_permanent_failure(catalog: str) -> None:
     def reply(asked: Asked) -> Reply:
         if "/commits" in asked.path:
             return 200, {"commits": [], "next": None}

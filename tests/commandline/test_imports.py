@@ -87,7 +87,7 @@ def test_a_client_needs_no_package_of_the_service(arguments: tuple[str, ...]) ->
     assert code == 6, output
 
 
-def test_the_doctor_says_what_it_could_not_look_at() -> None:
+def test_the_doctor_names_the_checks_it_skipped() -> None:
     url = "--url=http://127.0.0.1:1"
     code, _, output = run_without(OF_THE_SERVICE, "doctor", url)
     assert code == 1
@@ -106,7 +106,7 @@ def test_a_command_of_the_service_says_what_to_install(arguments: tuple[str, ...
     assert output.count("\n") == 1
 
 
-def test_the_help_of_patching_spark_needs_no_spark() -> None:
+def test_help_of_patching_spark_works_without_spark() -> None:
     missing = {"pyspark", "pyarrow", "pandas", *OF_THE_SERVICE}
     code = _RUN.format(missing=missing, arguments=["--help"])
     code = code.replace("gateway.cli.main", "patching.spark.cli")
@@ -117,7 +117,7 @@ def test_the_help_of_patching_spark_needs_no_spark() -> None:
     assert done.stdout.splitlines()[-1].startswith("[0, ")
 
 
-def test_the_lines_of_help_are_those_of_the_commands() -> None:
+def test_the_summaries_in_help_match_the_commands() -> None:
     context = click.Context(main, info_name="gateway")
     for name, entry in COMMANDS.items():
         command = main.get_command(context, name)

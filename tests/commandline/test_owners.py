@@ -20,7 +20,7 @@ def write_folder(folder: Path, documents: dict[str, object]) -> str:
     return str(folder)
 
 
-def test_a_folder_is_read_as_a_whole_or_nothing_is_done(
+def test_an_unreadable_file_in_a_folder_stops_the_whole_apply(
     run: Commands, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "inner.json").mkdir()
@@ -45,7 +45,7 @@ def test_a_folder_is_read_as_a_whole_or_nothing_is_done(
     assert [each["key"] for each in run("get", catalog).lines()] == ["b", "inner.json/a"]
 
 
-def test_an_empty_folder_lets_go_of_nothing_unless_that_is_said(
+def test_an_empty_folder_lets_go_of_nothing_without_allow_empty(
     run: Commands, catalog: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.json").write_text('{"n": 1}')
@@ -96,7 +96,7 @@ def test_a_conflict_is_named_and_the_others_are_applied(run: Commands, catalog: 
     assert run("get", catalog, "k").json() == {"x": 2}
 
 
-def test_owners_are_told_as_they_were(run: Commands, catalog: str) -> None:
+def test_owners_can_be_read_at_an_earlier_revision(run: Commands, catalog: str) -> None:
     run("apply", catalog, "-f", "-", "--manager", "a", stdin='{"key": "k", "value": {"x": 1}}\n')
     run("put", catalog, "k", '{"x": 2}')
     then = run("owners", catalog, "k", "--revision", "1").lines()
@@ -105,14 +105,14 @@ def test_owners_are_told_as_they_were(run: Commands, catalog: str) -> None:
     run("owners", catalog, "absent", code=3)
 
 
-def test_what_cant_be_read_is_refused(run: Commands, catalog: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(run: Commands, catalog: str, tmp_path: Path) -> None:
     (tmp_path / "k.json").write_text('{"a": 1, "a": 2}')
     failed = run("apply", catalog, "-f", str(tmp_path), "--manager", "a", code=1)
     assert "k.json" in failed.stderr
     run("apply", catalog, "-f", str(tmp_path / "absent"), "--manager", "a", code=2)
 
 
-def test_one_document_is_applied_as_it_is_written(run: Commands, catalog: str) -> None:
+def test_one_document_can_be_applied_from_the_command_line(run: Commands, catalog: str) -> None:
     told = run("apply", catalog, "k", '{"rows": 1}', "--manager", "nightly").json()
     assert (told["read"], told["changed"]) == (1, 1)
     assert run("get", catalog, "k").json() == {"rows": 1}

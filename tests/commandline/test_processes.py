@@ -65,7 +65,7 @@ def started(
             process.kill()
 
 
-def test_ctrl_c_ends_a_watch_with_130_and_no_word_more(
+def test_ctrl_c_ends_a_watch_with_130_and_no_output(
     run: Commands, catalog: str, environment: dict[str, str]
 ) -> None:
     with started(environment, "watch", catalog) as watch:
@@ -80,7 +80,7 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_word_more(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_a_command_leaves_no_temporary_file(
+def test_a_signal_during_an_export_leaves_no_temporary_file(
     environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     is_asked, is_over = threading.Event(), threading.Event()
@@ -103,7 +103,7 @@ def test_a_signal_that_ends_a_command_leaves_no_temporary_file(
         is_over.set()
 
 
-def test_a_command_under_nohup_goes_on_when_its_terminal_is_closed(
+def test_a_command_under_nohup_continues_when_its_terminal_is_closed(
     run: Commands, catalog: str, environment: dict[str, str]
 ) -> None:
     nohup = f"trap '' HUP; {shlex.join([*GATEWAY, 'watch', catalog])}"
@@ -135,7 +135,7 @@ class Interrupted(io.RawIOBase):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interrupt_that_python_forgets_ends_a_watch_too() -> None:
+def test_an_interrupt_swallowed_by_python_still_ends_a_watch() -> None:
     ended, output = threading.Event(), Output(pretty=False, quiet=False)
 
     def watch() -> None:
@@ -151,7 +151,7 @@ def test_an_interrupt_that_python_forgets_ends_a_watch_too() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_watch_that_nobody_reads_ends_though_there_is_nothing_to_tell(
+def test_a_watch_without_a_reader_ends_even_without_new_commits(
     catalog: str, environment: dict[str, str]
 ) -> None:
     with started(environment, "watch", catalog) as watch:
@@ -163,7 +163,7 @@ def test_a_watch_that_nobody_reads_ends_though_there_is_nothing_to_tell(
         assert watch.stderr.read() == ""
 
 
-def test_what_is_piped_into_head_ends_without_a_word(
+def test_a_command_piped_into_head_ends_silently(
     run: Commands, catalog: str, environment: dict[str, str]
 ) -> None:
     lines = "".join(json.dumps({"key": f"k{n:05}", "value": "x" * 100}) + "\n" for n in range(2000))
@@ -192,7 +192,7 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_write_whose_answer_cannot_be_written_says_that_it_is_done(
+def test_a_write_whose_answer_cannot_be_printed_says_that_it_is_done(
     run: Commands, catalog: str, environment: dict[str, str]
 ) -> None:
     written = shell(environment, f"{shlex.join([*GATEWAY, 'put', catalog, 'k', '1'])} >/dev/full")
@@ -200,7 +200,9 @@ def test_a_write_whose_answer_cannot_be_written_says_that_it_is_done(
     assert "the write is done" in written.stderr
 
 
-def test_standard_streams_may_be_closed(catalog: str, environment: dict[str, str]) -> None:
+def test_a_command_works_with_standard_streams_closed(
+    catalog: str, environment: dict[str, str]
+) -> None:
     put = shlex.join([*GATEWAY, "put", catalog, "k"])
     read = shell(environment, f"{put} - <&-")
     assert read.returncode == 2
@@ -210,7 +212,7 @@ def test_standard_streams_may_be_closed(catalog: str, environment: dict[str, str
     assert json.loads(export.stdout)["metadata"] == {"k": 1}
 
 
-def test_an_export_to_what_is_no_file_replaces_nothing(
+def test_an_export_to_a_link_or_pipe_replaces_neither(
     run: Commands, catalog: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     run("put", "-q", catalog, "k", "1")
@@ -238,7 +240,7 @@ def shell(environment: dict[str, str], line: str) -> subprocess.CompletedProcess
     )
 
 
-def test_output_is_pretty_on_a_terminal_alone(
+def test_output_is_pretty_printed_on_a_terminal_only(
     run: Commands, catalog: str, environment: dict[str, str]
 ) -> None:
     run("put", "-q", catalog, "k", '{"a": 1}')
@@ -253,7 +255,7 @@ def test_output_is_pretty_on_a_terminal_alone(
         assert piped.stdout.read() == '{"a":1}\n'
 
 
-def test_an_import_shows_its_progress_on_a_terminal_alone(
+def test_an_import_shows_progress_on_a_terminal_only(
     catalog: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "in.json"
@@ -269,7 +271,7 @@ def test_an_import_shows_its_progress_on_a_terminal_alone(
         assert logged.stderr.read() == ""
 
 
-def test_a_token_in_a_variable_is_in_no_command_line(
+def test_a_token_in_a_variable_does_not_appear_on_the_command_line(
     catalog: str, environment: dict[str, str]
 ) -> None:
     with started({**environment, "GATEWAY_TOKEN": "s3cret"}, "watch", catalog) as watch:

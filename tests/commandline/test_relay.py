@@ -83,7 +83,9 @@ def written(run: Commands, catalog: str) -> Iterator[Catalog]:
         yield made
 
 
-def test_each_commit_is_what_it_makes_of_documents(written: Catalog, topic: Topic) -> None:
+def test_each_commit_is_published_as_the_new_state_of_its_documents(
+    written: Catalog, topic: Topic
+) -> None:
     written.put("k0", {"n": 9})
     topic.relay("--after", "2", "--limit", "2")
     assert topic.position.read_text() == "4\n"
@@ -92,7 +94,9 @@ def test_each_commit_is_what_it_makes_of_documents(written: Catalog, topic: Topi
     assert topic.by_revision(3) == [("k2", {"n": 2}, 3), ("k0", {"n": 9}, 4), ("k1", None, 5)]
 
 
-def test_without_a_position_the_documents_come_first(written: Catalog, topic: Topic) -> None:
+def test_without_a_position_the_documents_are_published_first(
+    written: Catalog, topic: Topic
+) -> None:
     done = threading.Event()
 
     def write_behind() -> None:
@@ -110,7 +114,9 @@ def test_without_a_position_the_documents_come_first(written: Catalog, topic: To
     assert topic.by_revision(4) == [*documents, ("k9", 1, 4)]
 
 
-def test_a_commit_whose_position_got_lost_comes_again(written: Catalog, topic: Topic) -> None:
+def test_a_commit_is_published_again_if_its_position_was_lost(
+    written: Catalog, topic: Topic
+) -> None:
     for number in range(4):
         written.put("k", number)
     topic.relay("--after", "3", "--limit", "4")
@@ -119,13 +125,13 @@ def test_a_commit_whose_position_got_lost_comes_again(written: Catalog, topic: T
     assert [revision for _, _, revision in topic.messages(6)] == [4, 5, 6, 7, 6, 7]
 
 
-def test_a_prefix_selects(written: Catalog, topic: Topic) -> None:
+def test_a_prefix_selects_documents(written: Catalog, topic: Topic) -> None:
     written.put("other", 1)
     topic.relay("--prefix", "k", "--after", "0", "--limit", "3")
     assert [key for key, _, _ in topic.by_revision(3)] == ["k0", "k1", "k2"]
 
 
-def test_it_moves_on_past_commits_that_it_leaves_out(written: Catalog, topic: Topic) -> None:
+def test_the_position_advances_past_excluded_commits(written: Catalog, topic: Topic) -> None:
     positions: list[str] = []
 
     def write_behind() -> None:
@@ -148,7 +154,7 @@ def test_it_moves_on_past_commits_that_it_leaves_out(written: Catalog, topic: To
     assert topic.by_revision(2) == [("rare/1", 1, 4), ("rare/2", 2, 6)]
 
 
-def test_what_was_compacted_ends_it(written: Catalog, topic: Topic) -> None:
+def test_a_compacted_position_ends_the_relay(written: Catalog, topic: Topic) -> None:
     written.compact(3)
     topic.position.write_text("1\n")
     topic.relay(code=3)
@@ -156,12 +162,14 @@ def test_what_was_compacted_ends_it(written: Catalog, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1"])
-def test_a_position_is_a_revision(topic: Topic, text: str) -> None:
+def test_a_position_file_must_contain_a_revision(topic: Topic, text: str) -> None:
     topic.position.write_text(text)
     assert "doesn't contain a revision" in topic.relay(code=2).stderr
 
 
-def test_brokers_that_are_away_end_it_and_move_nothing(written: Catalog, topic: Topic) -> None:
+def test_unreachable_brokers_end_the_relay_without_moving_the_position(
+    written: Catalog, topic: Topic
+) -> None:
     topic.brokers = "127.0.0.1:1"
     options = ("--after", f"{written.read().revision - 1}", "--limit", "1")
     refused = topic.relay(*options, "--set", "message.timeout.ms=300", code=1)

@@ -19,7 +19,7 @@ def canned() -> Canned:
     return Canned(lambda _: (200, PAGE))
 
 
-def test_it_comes_from_a_flag_a_variable_or_a_file(canned: Canned, tmp_path: Path) -> None:
+def test_the_token_comes_from_a_flag_a_variable_or_a_file(canned: Canned, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("from-file\n")
     by_file = {"GATEWAY_TOKEN_FILE": str(file)}
@@ -55,14 +55,14 @@ def test_a_file_is_read_again_for_each_request(tmp_path: Path) -> None:
     assert [each.headers["Authorization"] for each in canned.asked] == ["Bearer old", "Bearer new"]
 
 
-def test_no_help_shows_it() -> None:
+def test_help_does_not_show_the_token() -> None:
     for name in COMMANDS:
         ran = Commands("http://127.0.0.1:1")(name, "--help", environment={"GATEWAY_TOKEN": SECRET})
         assert "s3cret" not in ran.stdout.lower()
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 412, 503, 504])
-def test_no_error_shows_it(code: int) -> None:
+def test_errors_do_not_show_the_token(code: int) -> None:
     with Canned(lambda _: problem(code, "x")) as canned:
         for arguments in (("put", "c", "k", "1"), ("get", "c", "k"), ("doctor", "c")):
             for output in ((), ("--output=json",)):
@@ -74,7 +74,7 @@ def test_no_error_shows_it(code: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["s3cret\nX-Evil: 1", "s3cret two", "s3crét", "  "])
-def test_what_is_no_token_is_refused_without_being_quoted(wrong: str, tmp_path: Path) -> None:
+def test_an_invalid_token_is_refused_without_being_quoted(wrong: str, tmp_path: Path) -> None:
     run = Commands("http://127.0.0.1:1")
     file = tmp_path / "token"
     file.write_text(wrong)
@@ -91,7 +91,7 @@ def test_credentials_in_the_address_are_refused_without_being_quoted() -> None:
         assert "credentials" in error
 
 
-def test_a_token_file_that_is_not_there_is_told() -> None:
+def test_a_missing_token_file_is_named() -> None:
     environment = {"GATEWAY_TOKEN_FILE": "/does/not/exist"}
     error = Commands("http://127.0.0.1:1")("get", environment=environment, code=2).error()
     assert "/does/not/exist" in error

@@ -12,7 +12,7 @@ from gateway.runtime import Event, Runtime, ThreadRuntime
 from tests.patience import WAIT_S
 
 
-def test_principals_have_their_turns_one_after_the_other() -> None:
+def test_principals_take_turns() -> None:
     """Though one of them brings more, and was there before."""
     callers = Callers(ThreadRuntime())
     had: list[str] = []
@@ -37,7 +37,7 @@ def test_principals_have_their_turns_one_after_the_other() -> None:
         pass
 
 
-def test_a_turn_ends_with_an_error_too() -> None:
+def test_a_turn_ends_on_an_error_too() -> None:
     callers = Callers(ThreadRuntime())
     try:
         with callers.turn("ann"):
@@ -49,7 +49,7 @@ def test_a_turn_ends_with_an_error_too() -> None:
 
 
 @pytest.mark.parametrize("given_it", [False, True])
-def test_who_is_broken_off_while_waiting_holds_up_nobody(given_it: bool) -> None:
+def test_a_greenlet_killed_while_it_waits_for_a_turn_blocks_nobody(given_it: bool) -> None:
     """A greenlet can be killed there; it may have been given its turn a moment before."""
 
     class BrokenOff:

@@ -64,7 +64,7 @@ def line(store: Store) -> tuple[Claim, ...]:
 
 
 @pytest.mark.usefixtures("lasting")
-def test_who_was_overtaken_twice_is_first_the_next_time(
+def test_a_worker_overtaken_twice_comes_first_the_next_time(
     store: Store, far: WatchedStore, near: WatchedStore
 ) -> None:
     """A worker far from the database lost every race to one that is near it."""
@@ -93,7 +93,7 @@ def test_who_was_overtaken_twice_is_first_the_next_time(
     assert line(store) == ()
 
 
-def test_who_lost_one_race_claims_nothing(far: WatchedStore, near: WatchedStore) -> None:
+def test_a_worker_that_lost_one_race_claims_nothing(far: WatchedStore, near: WatchedStore) -> None:
     """Most races lost once are won the next time, and a claim is one more call of the database."""
     ours, theirs = gateway(far), gateway(near)
     ours.write("c", "k", put({"n": 1}))
@@ -108,7 +108,7 @@ def overtaken_twice(far: WatchedStore, theirs: GatewayService, last: object) -> 
     far.before["move_heads"] = each_of(first, second)
 
 
-def test_a_worker_that_is_alone_again_claims_nothing(far: WatchedStore, near: WatchedStore) -> None:
+def test_a_worker_without_competitors_claims_nothing(far: WatchedStore, near: WatchedStore) -> None:
     ours, theirs = gateway(far), gateway(near)
     ours.write("c", "k", put({"n": 1}))
     overtaken_twice(far, theirs, {"n": 2})
@@ -117,7 +117,7 @@ def test_a_worker_that_is_alone_again_claims_nothing(far: WatchedStore, near: Wa
     assert far.calls.count("claim") == 2, "for the third try, and to see that nobody came between"
 
 
-def test_a_dead_worker_is_waited_for_once(store: Store, far: WatchedStore) -> None:
+def test_the_claim_of_a_dead_worker_is_waited_for_once(store: Store, far: WatchedStore) -> None:
     ours = gateway(far)
     ours.write("c", "k", put({}))
     store.claim(["c"], Claim("dead", 50))
@@ -127,7 +127,7 @@ def test_a_dead_worker_is_waited_for_once(store: Store, far: WatchedStore) -> No
     assert ours.write("c", "k", add("/m", 1)).attempts == 1
 
 
-def test_many_dead_workers_take_no_longer_than_a_share_of_a_requests_time(
+def test_claims_of_many_dead_workers_cost_only_a_part_of_a_requests_time(
     store: Store, far: WatchedStore
 ) -> None:
     ours = gateway(far)
@@ -138,7 +138,7 @@ def test_many_dead_workers_take_no_longer_than_a_share_of_a_requests_time(
     assert line(store) == ()
 
 
-def test_who_has_nothing_to_write_any_more_leaves_the_line(
+def test_a_worker_with_nothing_left_to_write_leaves_the_line(
     store: Store, far: WatchedStore, near: WatchedStore
 ) -> None:
     ours, theirs = gateway(far), gateway(near)
@@ -152,7 +152,7 @@ def break_off() -> None:
     raise StoreUnreachable("the connection broke")
 
 
-def test_a_move_that_is_sent_again_looks_at_no_claim(store: Store, far: WatchedStore) -> None:
+def test_a_move_that_is_sent_again_ignores_claims(store: Store, far: WatchedStore) -> None:
     """Lost because of a claim, it could be won later, when the first copy of it arrives."""
     ours = gateway(far)
     ours.write("c", "k", put({}))
@@ -163,7 +163,7 @@ def test_a_move_that_is_sent_again_looks_at_no_claim(store: Store, far: WatchedS
     assert [claim.by for claim in line(store)] == ["other"]
 
 
-def test_a_claim_that_can_not_be_dropped_is_no_trouble(
+def test_a_claim_that_cannot_be_dropped_causes_no_failure(
     store: Store, far: WatchedStore, near: WatchedStore
 ) -> None:
     ours, theirs = gateway(far), gateway(near)
@@ -176,7 +176,7 @@ def test_a_claim_that_can_not_be_dropped_is_no_trouble(
 
 
 @pytest.mark.usefixtures("lasting")
-def test_a_move_that_was_sent_again_leaves_no_claim_of_its_worker(
+def test_a_move_that_was_sent_again_removes_its_workers_claim(
     store: Store, far: WatchedStore, near: WatchedStore
 ) -> None:
     """Left in line, it had the worker lose its next races to itself."""
@@ -195,7 +195,7 @@ def queue_of(store: WatchedStore) -> claims.ClaimKeeper:
     return claims.ClaimKeeper(cast(Store, store), ThreadRuntime(), ServiceLimits())
 
 
-def test_all_catalogs_of_a_round_are_claimed_and_left_in_one_call_each(
+def test_all_catalogs_of_a_round_are_claimed_in_one_call_and_dropped_in_another(
     store: Store, far: WatchedStore
 ) -> None:
     """A journaled write for each, one after the other, held up the whole round."""
@@ -218,7 +218,7 @@ def test_all_catalogs_of_a_round_are_claimed_and_left_in_one_call_each(
     assert {head.claims for head in store.tails(MANY).values()} == {()}
 
 
-def test_who_can_not_claim_looks_all_the_same(far: WatchedStore) -> None:
+def test_heads_are_read_even_if_the_claim_fails(far: WatchedStore) -> None:
     """A claim is a hint, and one catalog's that is refused is no other's trouble."""
     gateway(far).write("c", "k", put(1))
     ours = queue_of(far)
@@ -228,7 +228,7 @@ def test_who_can_not_claim_looks_all_the_same(far: WatchedStore) -> None:
     assert len(ours.heads(["c"])["c"].claims) == 1, "it is tried again"
 
 
-def test_a_view_that_was_evicted_is_no_lost_race(
+def test_an_evicted_view_is_not_a_lost_race(
     far: WatchedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round that has nothing to decide on goes back, and no more."""
@@ -251,7 +251,7 @@ def test_a_view_that_was_evicted_is_no_lost_race(
     assert "claim" not in far.calls
 
 
-def test_who_reads_documents_newer_than_the_head_again_and_again_claims(
+def test_a_worker_that_repeatedly_reads_documents_newer_than_the_head_claims(
     far: WatchedStore, near: WatchedStore
 ) -> None:
     """A far worker that knows none of them would never decide."""

@@ -1,4 +1,4 @@
-"""Rule: a deletion of a catalog that is sent again under its key is told what became of it."""
+"""Rule: a deletion of a catalog that is sent again under its key gets its first outcome."""
 
 from __future__ import annotations
 
@@ -39,28 +39,30 @@ def delete(
     return gateway.catalogs.delete(request).outcome
 
 
-def test_it_is_replayed_also_where_the_catalog_was_made_again(gateway: GatewayService) -> None:
+def test_a_repeated_deletion_is_replayed_even_if_the_catalog_exists_again(
+    gateway: GatewayService,
+) -> None:
     first = applied(delete(gateway, 1, "x"))
     gateway.write("c", "k", Put(2, 1))
     again = applied(delete(gateway, 1, "x"))
     assert (again.commit, again.replayed) == (first.commit, True)
 
 
-def test_another_request_under_its_key_is_told_so(gateway: GatewayService) -> None:
+def test_another_request_under_the_key_is_refused(gateway: GatewayService) -> None:
     delete(gateway, 1, "x")
     gateway.write("c", "k", Put(2, 1))
     refused(delete(gateway, 1, "x", "another"), IdempotencyMismatch)
 
 
 @pytest.mark.parametrize("revision", [0, 2])
-def test_one_that_was_never_done_is_held_to_the_revision(
+def test_a_deletion_that_never_happened_must_match_the_revision(
     gateway: GatewayService, revision: int
 ) -> None:
     refused(delete(gateway, revision, "x"), ConditionFailed)
 
 
 @pytest.mark.parametrize("catalog", ["never-written", "c"])
-def test_that_there_is_nothing_to_delete_is_decided_once(
+def test_a_deletion_with_nothing_to_delete_is_decided_once(
     gateway: GatewayService, catalog: str
 ) -> None:
     gateway.catalogs.delete(gateway.request("c", ()))
@@ -75,7 +77,7 @@ def test_that_there_is_nothing_to_delete_is_decided_once(
     assert content_of(gateway, "k", catalog) == 2
 
 
-def test_a_refusal_that_a_look_found_is_decided_once(gateway: GatewayService) -> None:
+def test_a_refused_deletion_is_decided_once(gateway: GatewayService) -> None:
     refused(delete(gateway, 5, "x"), ConditionFailed)
     for n in range(2, 6):
         gateway.write("c", "k", Put(n, 1))
@@ -83,7 +85,7 @@ def test_a_refusal_that_a_look_found_is_decided_once(gateway: GatewayService) ->
     assert content_of(gateway, "k") == 5
 
 
-def test_that_it_has_too_many_documents_is_decided_once() -> None:
+def test_a_deletion_of_too_many_documents_is_decided_once() -> None:
     limits = ServiceLimits(catalog_deletion_keys_max=1)
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits)
     for key in "kl":
@@ -93,7 +95,7 @@ def test_that_it_has_too_many_documents_is_decided_once() -> None:
     refused(delete(gateway, None, "x"), RefusedBefore)
 
 
-def test_a_first_try_that_goes_on_deletes_nothing_made_after_its_resend_was_answered() -> None:
+def test_a_late_first_try_deletes_nothing_created_after_its_repetition_was_answered() -> None:
     """The first try has listed the catalog, and loses its race; meanwhile somebody else deletes it,
     the same request is sent again through another worker and told that there is nothing to do, and
     the catalog is made again."""
@@ -117,7 +119,7 @@ def test_a_first_try_that_goes_on_deletes_nothing_made_after_its_resend_was_answ
     assert content_of(other, "k") == 2
 
 
-def test_a_catalog_that_is_written_all_the_time_is_deleted_at_once() -> None:
+def test_a_constantly_written_catalog_is_deleted_at_once() -> None:
     """By this gateway's clients and another's: a deletion is decided like any other write."""
     store = MemoryStore()
     ours, theirs = (GatewayService(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))

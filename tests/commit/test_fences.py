@@ -42,7 +42,7 @@ def write(gateway: GatewayService, fence: Fence, value: int, key: str) -> object
 
 
 @pytest.mark.parametrize("before_the_move", [False, True])
-def test_a_version_that_another_worker_finished_is_over_at_once(before_the_move: bool) -> None:
+def test_a_version_finished_by_another_worker_is_over_at_once(before_the_move: bool) -> None:
     """This one has just written under the fence, so it decides on what it remembers; or it has
     decided already, and the head moves on before its own move."""
     store = MemoryStore()
@@ -74,9 +74,7 @@ def remembering(store: MemoryStore, clock: SetClock, days: int) -> GatewayServic
 
 
 @pytest.mark.parametrize(("begun", "decided"), [(1, 7), (7, 1)])
-def test_a_version_ends_by_the_lesser_time_that_keys_are_remembered(
-    begun: int, decided: int
-) -> None:
+def test_a_version_ends_by_the_shorter_key_retention(begun: int, decided: int) -> None:
     """The setting was raised, or lowered, while it was open: the keys may be forgotten by then."""
     store, clock = MemoryStore(), SetClock()
     fence = step(remembering(store, clock, begun), 7)
@@ -91,7 +89,7 @@ def test_a_version_ends_by_the_lesser_time_that_keys_are_remembered(
     assert isinstance(write(gateway, step(gateway, 8), 2, "c"), Applied)
 
 
-def test_a_version_that_an_earlier_gateway_began_ends_by_the_setting() -> None:
+def test_a_version_begun_by_an_earlier_gateway_ends_by_the_setting() -> None:
     """Its record doesn't say for how long keys were remembered."""
     record = Application("5b1f", ("ann",), version=7, begun_us=0)
     assert not Term(DAY_S * 1_000_000, DAY_S).is_over(record)
@@ -105,7 +103,7 @@ def applied(gateway: GatewayService, key: str, fence: Fence, once: str) -> objec
 
 
 @pytest.mark.parametrize("written_out", [False, True])
-def test_a_refusal_stands_for_the_run_that_it_was_told(written_out: bool) -> None:
+def test_a_refusal_is_recorded_for_the_run_that_got_it(written_out: bool) -> None:
     """Whether what was decided is in the head still, or written out."""
     store, clock = MemoryStore(), SetClock()
     gateway = GatewayService(store, clock, ServiceLimits())
@@ -142,7 +140,7 @@ def test_a_refusal_stands_for_the_run_that_it_was_told(written_out: bool) -> Non
     assert found.content == {"log": ["x"]}
 
 
-def test_without_a_run_a_refusal_stands_for_the_version() -> None:
+def test_without_a_run_a_refusal_is_recorded_for_the_version() -> None:
     """As clients of before have it."""
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     fence = step(gateway, 7)
@@ -152,7 +150,7 @@ def test_without_a_run_a_refusal_stands_for_the_version() -> None:
 
 
 @pytest.mark.parametrize("text", ["7.5f0c.etl", "7-1f.5f0c.e.t-l", "7*.5f0c.etl", "0-a*.5f.\n"])
-def test_a_fence_is_its_text(text: str) -> None:
+def test_a_fence_round_trips_through_its_text(text: str) -> None:
     fence = parse_fence(text)
     assert fence is not None
     assert fence.text == text

@@ -60,7 +60,7 @@ def unknown(request: Request) -> Outcome:
     return Unknown(request.commit_id)
 
 
-def test_a_worker_behind_anothers_turn_is_told_what_that_one_decided() -> None:
+def test_a_worker_behind_anothers_turn_gets_that_workers_decision() -> None:
     store = MemoryStore()
     writer = gateway(store)
     neighbour = Neighbour(lambda request: writer.commit_for(request, 200))
@@ -76,7 +76,7 @@ def test_a_worker_behind_anothers_turn_is_told_what_that_one_decided() -> None:
     assert len(neighbour.asked) == 2, "another catalog is its own to write"
 
 
-def test_what_the_other_does_not_take_is_written_here() -> None:
+def test_a_request_that_the_home_worker_does_not_accept_is_written_locally() -> None:
     neighbour = Neighbour(lambda _: None)
     ours = gateway(MemoryStore(), neighbour)
     ours._hand_over.start("c")
@@ -85,7 +85,7 @@ def test_what_the_other_does_not_take_is_written_here() -> None:
     assert neighbour.asked == [100]
 
 
-def test_what_the_other_dies_with_is_unknown() -> None:
+def test_a_request_lost_with_the_home_worker_has_an_unknown_outcome() -> None:
     def die(_: Request) -> PeerAnswer:
         raise ConnectionResetError
 
@@ -96,7 +96,7 @@ def test_what_the_other_dies_with_is_unknown() -> None:
     assert applied(ours.write("c", "k", put(2)).outcome).commit.revision == 1
 
 
-def test_a_queue_that_is_full_over_there_refuses_here() -> None:
+def test_a_full_queue_of_the_home_worker_refuses_the_request() -> None:
     refusal = PeerAnswer(None, 1, goes_on=True, error=FULL)
     ours = gateway(MemoryStore(), Neighbour(lambda _: refusal))
     ours._hand_over.start("c")
@@ -113,7 +113,7 @@ def test_a_large_request_is_not_handed_over() -> None:
 
 
 def test_a_dry_run_is_not_handed_over() -> None:
-    """Simulation seed 8000438: it was told as unknown, though it changes nothing."""
+    """Simulation seed 8000438: its outcome was unknown, though it changes nothing."""
     hand_over = HandOver(SetClock(), Neighbour(lambda _: None))
     hand_over.start("c")
     assert hand_over.hand_over(ask(put(1), dry_run=True)) is None
@@ -121,7 +121,7 @@ def test_a_dry_run_is_not_handed_over() -> None:
     assert hand_over._neighbours.asked == [100]  # type: ignore[union-attr]
 
 
-def test_it_goes_on_for_as_long_as_the_other_says_so() -> None:
+def test_requests_are_handed_over_as_long_as_the_home_worker_asks_for_them() -> None:
     clock = SetClock()
     goes_on = [True, True, False]
     neighbour = Neighbour(lambda request: PeerAnswer(unknown(request), 1, goes_on.pop(0)))
@@ -136,7 +136,7 @@ def test_it_goes_on_for_as_long_as_the_other_says_so() -> None:
     assert hand_over.hand_over(ask(put(1))) is None, "it has asked nothing for too long"
 
 
-def test_who_is_handed_over_to_says_whether_anybody_else_asks() -> None:
+def test_a_home_worker_reports_whether_others_also_hand_over() -> None:
     clock = SetClock()
     hand_over = HandOver(clock, None)
     outcome = Unknown("")
@@ -156,7 +156,7 @@ def test_who_is_handed_over_to_says_whether_anybody_else_asks() -> None:
     assert hand_over.goes_on("c", 300, outcome)
 
 
-def test_documents_that_take_long_to_send_are_written_in_turns() -> None:
+def test_documents_that_take_long_to_send_are_written_by_turns() -> None:
     writer = gateway(MemoryStore())
 
     def handed(value: str) -> PeerAnswer:
@@ -186,7 +186,7 @@ class Answers:
         return self._answer
 
 
-def test_what_no_message_can_hold_is_written_here() -> None:
+def test_a_request_that_no_message_can_hold_is_written_locally() -> None:
     other = Answers(b"")
     hand_over = HandOver(SetClock(), ByMessages(other))
     for value in (Put(1 << 70, 20), Put("\ud800", 8)):
@@ -195,7 +195,7 @@ def test_what_no_message_can_hold_is_written_here() -> None:
     assert other.asked == []
 
 
-def test_an_answer_that_can_not_be_read_leaves_the_outcome_unknown() -> None:
+def test_an_unreadable_answer_leaves_the_outcome_unknown() -> None:
     hand_over = HandOver(SetClock(), ByMessages(Answers(b"\x93\xc0\x01\x05")))
     hand_over.start("c")
     request = ask(put(1))
@@ -214,13 +214,13 @@ def test_the_catalogs_of_a_machine_are_spread_over_its_workers() -> None:
     assert all(0.8 * share < count < 1.2 * share for count in owned.values()), owned
 
 
-def test_all_workers_find_the_same_owner() -> None:
+def test_all_workers_compute_the_same_home_worker() -> None:
     for catalog in CATALOGS[:100]:
         assert home_worker(catalog, WORKERS) == home_worker(catalog, WORKERS[::-1])
     assert home_worker("c", WORKERS) == 4715, "in every process: it isn't Python's hash"
 
 
-def test_where_a_worker_goes_only_its_own_catalogs_have_another_owner() -> None:
+def test_when_a_worker_leaves_only_its_own_catalogs_get_another_home_worker() -> None:
     left = WORKERS[1:]
     gone = [each for each in CATALOGS if home_worker(each, WORKERS) == WORKERS[0]]
     for catalog in CATALOGS:

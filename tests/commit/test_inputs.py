@@ -66,7 +66,7 @@ def gateway(store: _Measured) -> GatewayService:
     return gateway
 
 
-def test_documents_whose_tokens_alone_matter_are_not_read(
+def test_documents_needed_only_for_their_tokens_are_not_read(
     gateway: GatewayService, store: _Measured
 ) -> None:
     tokens = {
@@ -89,7 +89,7 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
     assert len(refused(outcome, ConditionFailed).conflict.compares) == 19
 
 
-def test_large_documents_are_read_some_at_a_time(
+def test_large_documents_are_read_a_few_at_a_time(
     gateway: GatewayService, store: _Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "_PIECE_BYTES", 2_100)
@@ -104,7 +104,7 @@ def test_large_documents_are_read_some_at_a_time(
     assert store.most_bytes <= 2_100
 
 
-def test_a_request_about_more_than_is_read_for_one_is_refused(
+def test_a_request_about_too_many_large_documents_is_refused(
     gateway: GatewayService, store: _Measured
 ) -> None:
     for edits, compare in (
@@ -121,7 +121,7 @@ def test_a_request_about_more_than_is_read_for_one_is_refused(
 
 
 @pytest.mark.parametrize("catalogs", [1, 7])
-def test_many_requests_on_large_documents_are_decided_some_at_a_time(
+def test_many_requests_on_large_documents_are_decided_a_few_at_a_time(
     gateway: GatewayService, store: _Measured, catalogs: int
 ) -> None:
     for number in range(catalogs):
@@ -180,7 +180,7 @@ class TestRebase:
         cache.begin(head)
         return inputs.read_views(store, cache, {"c": requests}, memory.account()).get("c")
 
-    def test_each_is_rebuilt_once_and_so_many_for_a_round(
+    def test_each_base_is_rebuilt_once_and_their_number_per_round_is_bounded(
         self, gateway: GatewayService, store: _Measured, tokens: list[str], rebuilt: list[Any]
     ) -> None:
         revisions = [int(token.split("-")[0], 16) for token in tokens]
@@ -198,7 +198,7 @@ class TestRebase:
         assert view.requests == 2
         assert len(rebuilt) == 16
 
-    def test_none_is_where_the_token_is_current_or_who_asks_may_not_look(
+    def test_no_base_is_rebuilt_for_a_current_token_or_without_read_access(
         self, gateway: GatewayService, store: _Measured, tokens: list[str], rebuilt: list[Any]
     ) -> None:
         self.read(store, self.request(gateway, tokens[0], tokens[-1]))
@@ -211,7 +211,7 @@ class TestRebase:
         refused(gateway.commit(request).outcome, DocumentForbidden)
         assert rebuilt == []
 
-    def test_an_older_token_counts_where_the_batch_moves_on_from_the_current_one(
+    def test_an_older_token_is_rebased_if_the_batch_has_moved_past_the_current_one(
         self, gateway: GatewayService, store: _Measured
     ) -> None:
         """The patch overlaps with what changed since the current one, not since the older one."""
@@ -229,7 +229,7 @@ class TestRebase:
         assert isinstance(outcome, Unchanged)
         assert outcome.rebased_from == old
 
-    def test_all_that_wait_are_rebased_in_the_end(self, gateway: GatewayService) -> None:
+    def test_all_waiting_requests_are_rebased_eventually(self, gateway: GatewayService) -> None:
         for key in KEYS:
             gateway.write("c", key, put({"n": 1, "other": 0}))
         first = {}

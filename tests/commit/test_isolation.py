@@ -76,7 +76,7 @@ def fail(error: Exception) -> Callable[..., Any]:
 
 
 def done_but(error: Exception) -> Callable[..., Any]:
-    """The others are done, and nobody can tell: a shard of several is away."""
+    """The others may be done, but that is unknown: one of several shards is unreachable."""
 
     def way(method: Callable[..., Any], moves: Any) -> Any:
         method([move for move in moves if move.catalog != SICK])
@@ -165,7 +165,7 @@ def readings(ours: GatewayService) -> dict[str, Any]:
 
 
 def require_healthy(ours: GatewayService, store: SickStore) -> Outcome:
-    """Returns what the sick catalog was told last."""
+    """Returns the last outcome in the failing catalog."""
     for value in range(1, 5):
         told = written(ours, value)
         last = told.pop(SICK)
@@ -178,7 +178,7 @@ def require_healthy(ours: GatewayService, store: SickStore) -> Outcome:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_beside_a_sick_one_no_healthy_request_fails(
+def test_a_failing_catalog_fails_no_request_of_a_healthy_one(
     store: SickStore, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharing, "_SLOW_S", 0.2)
@@ -191,8 +191,8 @@ def test_beside_a_sick_one_no_healthy_request_fails(
     assert readings(ours)[SICK] == 9
 
 
-def test_what_the_database_refuses_is_certainly_not_applied(store: SickStore) -> None:
-    """And is told so, long before its time is over."""
+def test_a_write_refused_by_the_database_is_reported_as_not_applied(store: SickStore) -> None:
+    """And is refused long before its deadline."""
     ours = gateway(store)
     written(ours, 0)
     store.sick = WAYS["move refused"]
@@ -202,7 +202,7 @@ def test_what_the_database_refuses_is_certainly_not_applied(store: SickStore) ->
     assert readings(ours)[SICK] == 0
 
 
-def test_of_a_batch_that_is_refused_only_who_is_refused_alone_is_told_so() -> None:
+def test_of_a_refused_batch_only_the_request_at_fault_is_refused() -> None:
     store = MemoryStore(head_bytes_max=10_000)
     ours = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     sizes = [10, 20_000, 10, 4_000, 4_000, 4_000, 10]
@@ -215,7 +215,7 @@ def test_of_a_batch_that_is_refused_only_who_is_refused_alone_is_told_so() -> No
     assert [applied(each).commit.revision for each in told] == [1, 2, 3, 4, 5, 6]
 
 
-def unless_asked_for(broken: str, error: Exception) -> Callable[..., Any]:
+def failing_on(broken: str, error: Exception) -> Callable[..., Any]:
     """Fails where the sick catalog is asked for what is broken there."""
 
     def way(method: Callable[..., Any], asked: Any) -> Any:
@@ -238,12 +238,12 @@ UNREADABLE = ForeignRecord(SICK, None, "a record of 'broken' can't be read: it h
         ("replies", MemoryError()),
     ],
 )
-def test_in_a_catalog_only_the_request_that_needs_a_broken_record_is_refused(
+def test_only_requests_that_need_an_unreadable_record_are_refused(
     store: SickStore, record: str, error: Exception
 ) -> None:
     ours = gateway(store)
     written(ours, 0)
-    store.sick = {record: unless_asked_for("broken", error)}
+    store.sick = {record: failing_on("broken", error)}
     keys = ["k", *(f"k{n}" for n in range(20)), "broken", *(f"l{n}" for n in range(20))]
     requests = [
         ours.request(SICK, (KeyEdit(k, put(1)),), idempotency=Idempotency("ann", k, "print"))
@@ -256,7 +256,7 @@ def test_in_a_catalog_only_the_request_that_needs_a_broken_record_is_refused(
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), MemoryError()])
-def test_a_request_that_cant_be_decided_is_refused_alone(
+def test_a_request_that_cannot_be_decided_is_refused_alone(
     store: SickStore, error: Exception
 ) -> None:
     def stored_bytes(content: Any) -> int:
@@ -278,7 +278,7 @@ def test_a_request_that_cant_be_decided_is_refused_alone(
     assert [name for name, each in told.items() if not isinstance(each, Applied)] == []
 
 
-def test_what_concerns_all_requests_is_not_looked_for_in_each(store: SickStore) -> None:
+def test_an_error_common_to_all_requests_is_not_searched_for_in_each(store: SickStore) -> None:
     asked: list[object] = []
 
     def unreadable(_: Callable[..., Any], names: Any) -> Any:
@@ -299,7 +299,7 @@ def test_what_concerns_all_requests_is_not_looked_for_in_each(store: SickStore) 
     assert isinstance(written(ours, 2, wait_s=WAIT_S)[SICK], Applied)
 
 
-def test_a_round_that_cannot_begin_keeps_no_catalog_from_the_next(
+def test_a_round_that_fails_to_begin_blocks_no_later_round(
     store: SickStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, failed = Round.__init__, []
@@ -318,7 +318,7 @@ def test_a_round_that_cannot_begin_keeps_no_catalog_from_the_next(
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), MemoryError()])
-def test_what_runs_in_the_background_begins_anew(error: Exception) -> None:
+def test_a_failed_background_thread_is_restarted(error: Exception) -> None:
     begun, done = [], threading.Event()
 
     def run() -> None:
@@ -331,7 +331,7 @@ def test_what_runs_in_the_background_begins_anew(error: Exception) -> None:
     assert done.wait(WAIT_S)
 
 
-def test_a_move_for_which_there_is_no_memory_is_sent_again(store: SickStore) -> None:
+def test_a_move_without_memory_is_sent_again(store: SickStore) -> None:
     """Whether it was sent before isn't known."""
     ours = gateway(store)
     applied(ours.write(SICK, "k", put(0)).outcome)
@@ -353,7 +353,7 @@ def once_failing(error: Exception) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("where", ["cache.replace", "write_out.add"])
-def test_what_is_made_is_told_even_if_there_is_no_memory_afterwards(
+def test_a_commit_is_reported_even_if_memory_runs_out_afterwards(
     store: SickStore, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = gateway(store)
@@ -371,7 +371,7 @@ def test_what_is_made_is_told_even_if_there_is_no_memory_afterwards(
     wait_until(lambda: bool(store.inner.last_written({SICK: [3]})))
 
 
-def test_a_document_that_cant_be_read_keeps_nobody_from_the_others_of_its_catalog() -> None:
+def test_an_unreadable_document_fails_no_reader_of_other_documents() -> None:
     """Nor does a look that many readers share."""
     reached, go_on = threading.Event(), threading.Event()
 
@@ -407,7 +407,7 @@ def test_a_document_that_cant_be_read_keeps_nobody_from_the_others_of_its_catalo
     assert found == {name: {name: name} for name in ("first", "a", "b")}
 
 
-def test_a_document_edited_by_hand_holds_up_no_other_catalog(store: SickStore) -> None:
+def test_a_document_edited_by_hand_blocks_no_other_catalog(store: SickStore) -> None:
     """Its tail, which a worker that died has left, can't be replayed on it."""
     theirs = gateway(store)
     written(theirs, 0)
@@ -420,7 +420,7 @@ def test_a_document_edited_by_hand_holds_up_no_other_catalog(store: SickStore) -
     require_healthy(gateway(store), store)
 
 
-def test_a_hole_in_the_log_of_one_delays_no_others_feed(store: SickStore) -> None:
+def test_a_gap_in_the_log_of_one_catalog_delays_no_other_feed(store: SickStore) -> None:
     ours = gateway(store)
     feed = ours.feed(lambda commit: b"%d" % commit.revision)
     watched = partial(feed.watch, after=0, selection=Selection())
@@ -435,7 +435,7 @@ def test_a_hole_in_the_log_of_one_delays_no_others_feed(store: SickStore) -> Non
 
 
 @pytest.mark.parametrize("where", ["told", "metered"])
-def test_writers_outlive_a_defect(store: SickStore, where: str) -> None:
+def test_writers_survive_a_defect(store: SickStore, where: str) -> None:
     """Each of them meets it several times; every lane comes back."""
 
     class Failing(Meters):
@@ -462,7 +462,7 @@ def test_writers_outlive_a_defect(store: SickStore, where: str) -> None:
     wait_until(lambda: bool(store.inner.last_written({"c": [40]})))
 
 
-def test_a_suspect_that_works_again_shares_calls_again(
+def test_a_recovered_suspect_shares_calls_again(
     store: SickStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharing, "_HELD_S", 0.1)
@@ -476,7 +476,7 @@ def test_a_suspect_that_works_again_shares_calls_again(
     wait_until(lambda: bool(written(ours, next(number))) and SICK not in ours._queue.suspects)
 
 
-def test_a_leader_and_a_writer_that_failed_begin_anew(
+def test_a_failed_leader_or_writer_is_restarted(
     store: SickStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[str] = []

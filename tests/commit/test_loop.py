@@ -55,7 +55,9 @@ def break_off() -> None:
     raise StoreUnreachable("the connection broke")
 
 
-def hurried(store: WatchedStore, calls: dict[str, Callable[[], None]], call: str) -> GatewayService:
+def timing_out_at(
+    store: WatchedStore, calls: dict[str, Callable[[], None]], call: str
+) -> GatewayService:
     """Whose time is over when this call has failed: that is of ``before`` or ``after``."""
     clock = SetClock()
 
@@ -95,7 +97,7 @@ def together(calls: Sequence[Callable[[], object]]) -> list[object]:
     return results
 
 
-def test_what_arrives_during_a_batch_forms_the_next_one(store: WatchedStore) -> None:
+def test_requests_that_arrive_during_a_batch_form_the_next_one(store: WatchedStore) -> None:
     """n clients on one document cost a few writes, not n of them."""
     ours = gateway(store)
     ours.write("c", "k", put({}))
@@ -176,7 +178,7 @@ def test_an_answer_does_not_wait_until_it_is_written_out(store: WatchedStore, ca
     assert revisions(ours) == revisions(other) == [1, 2, 3, 4]
 
 
-def test_a_worker_that_has_much_to_write_out_waits(store: WatchedStore) -> None:
+def test_a_worker_with_too_much_to_write_out_waits(store: WatchedStore) -> None:
     ours = gateway(store, tail_commits_max=2, deadline_ms=WAIT_MS)
     reached, hold = threading.Event(), threading.Event()
     store.before["write_documents"] = once(lambda: stop_at(reached, hold))
@@ -189,7 +191,7 @@ def test_a_worker_that_has_much_to_write_out_waits(store: WatchedStore) -> None:
     assert content_of(ours) == 3
 
 
-def test_a_batch_that_is_large_already_waits_only_where_several_moves_are_not_written_out(
+def test_a_large_batch_waits_only_while_several_moves_are_not_written_out(
     store: WatchedStore,
 ) -> None:
     """A bulk request's next lines are decided while its last ones are written out."""
@@ -219,7 +221,9 @@ def test_a_batch_that_is_large_already_waits_only_where_several_moves_are_not_wr
     assert revisions(ours) == list(range(1, 10))
 
 
-def test_a_head_that_has_no_room_for_a_commit_beside_its_tail_waits(store: WatchedStore) -> None:
+def test_a_commit_that_does_not_fit_into_the_head_beside_its_tail_waits(
+    store: WatchedStore,
+) -> None:
     """One worker's tail is large, and another one's commit."""
     ours = gateway(store, head_bytes_max=3_000_000, deadline_ms=WAIT_MS)
     other = gateway(store, head_bytes_max=3_000_000, deadline_ms=WAIT_MS, write_out_grace_ms=1)
@@ -255,7 +259,7 @@ def test_a_batch_whose_writer_died_is_written_out_by_the_next(
     assert (content_of(heir), revisions(heir)) == ({"n": 8, "m": 9}, [1, 2, 3])
 
 
-def test_an_answer_lost_behind_a_won_move_is_found_by_the_commits_id(store: WatchedStore) -> None:
+def test_a_lost_answer_to_a_won_move_is_recognized_by_the_commit_id(store: WatchedStore) -> None:
     """Iceberg 13867, jetcd 1444: one's own success reported as a conflict, or applied twice."""
     ours = gateway(store)
     ours.write("c", "k", put({"log": []}))
@@ -265,21 +269,21 @@ def test_an_answer_lost_behind_a_won_move_is_found_by_the_commits_id(store: Watc
     assert (written.attempts, content_of(ours)) == (1, {"log": [1]})
 
 
-def test_a_break_before_the_move_is_simply_tried_again(store: WatchedStore) -> None:
+def test_a_failure_before_the_move_is_retried(store: WatchedStore) -> None:
     ours = gateway(store)
     store.before["move_heads"] = once(break_off)
     applied(ours.write("c", "k", put(1)).outcome)
     assert revisions(ours) == [1]
 
 
-def test_a_move_that_can_not_be_cleared_up_is_unknown(store: WatchedStore) -> None:
-    ours = hurried(store, store.after, "move_heads")
+def test_a_move_that_cannot_be_resolved_is_unknown(store: WatchedStore) -> None:
+    ours = timing_out_at(store, store.after, "move_heads")
     written = ours.write("c", "k", put(1))
     assert written.outcome == Unknown(written.commit_id)
 
 
-def test_with_its_idempotency_key_the_client_learns_what_became_of_it(store: WatchedStore) -> None:
-    ours = hurried(store, store.after, "move_heads")
+def test_with_its_idempotency_key_the_client_learns_the_outcome(store: WatchedStore) -> None:
+    ours = timing_out_at(store, store.after, "move_heads")
     other = gateway(store, write_out_grace_ms=1)
     name = Idempotency("ann", "x", "print")
     assert isinstance(ours.write("c", "k", put(1), idempotency=name).outcome, Unknown)
@@ -290,17 +294,17 @@ def test_with_its_idempotency_key_the_client_learns_what_became_of_it(store: Wat
     assert (again.commit, again.replayed) == (reply, True)
 
 
-def test_a_database_out_of_reach_before_the_move_is_certainly_not_applied(
+def test_an_unreachable_database_before_the_move_is_reported_as_not_applied(
     store: WatchedStore,
 ) -> None:
-    ours = hurried(store, store.before, "tails")
+    ours = timing_out_at(store, store.before, "tails")
     refused(ours.write("c", "k", put(1)).outcome, StoreUnavailable)
     store.before.clear()
     assert revisions(ours) == []
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_move_that_was_never_sent_is_certainly_not_applied(
+def test_a_move_that_was_never_sent_is_reported_as_not_applied(
     store: WatchedStore, known: bool
 ) -> None:
     """Also where the catalog is cached, and nothing is asked before the move."""
@@ -323,7 +327,7 @@ def test_a_move_that_was_never_sent_is_certainly_not_applied(
     assert len(revisions(ours)) == 1 + known
 
 
-def test_whose_time_is_over_while_the_database_is_silent_leaves_and_is_not_applied(
+def test_a_request_that_times_out_while_the_database_is_silent_is_not_applied(
     store: WatchedStore,
 ) -> None:
     """Its neighbours in the batch are decided without it."""
@@ -358,10 +362,10 @@ def test_whose_time_is_over_while_the_database_is_silent_leaves_and_is_not_appli
     assert [applied(outcomes[key]).commit for key in ("first", "patient")] == list(commits)
 
 
-def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document(
+def test_after_a_write_refused_for_the_moment_no_later_one_is_applied_on_its_document(
     store: WatchedStore,
 ) -> None:
-    """Of those that came together; they are sent again in order. Other documents go on."""
+    """Among writes that arrive together; they are sent again in order. Others are written."""
     moving, moved, over = (threading.Event() for _ in range(3))
 
     class Told(Meters):
@@ -406,7 +410,7 @@ def test_a_write_out_that_breaks_does_not_lose_the_commit(store: WatchedStore) -
 
 
 @contextmanager
-def one_that_moves(store: WatchedStore, ours: GatewayService) -> Iterator[None]:
+def a_stalled_move(store: WatchedStore, ours: GatewayService) -> Iterator[None]:
     """The first write of k is held up at its move."""
     hold, reached = threading.Event(), threading.Event()
     store.before["move_heads"] = once(lambda: stop_at(reached, hold))
@@ -418,16 +422,16 @@ def one_that_moves(store: WatchedStore, ours: GatewayService) -> Iterator[None]:
     first.join(WAIT_S)
 
 
-def test_the_clients_deadline_bounds_the_loop(store: WatchedStore) -> None:
+def test_the_clients_deadline_limits_the_loop(store: WatchedStore) -> None:
     ours = gateway(store)
-    with one_that_moves(store, ours):
+    with a_stalled_move(store, ours):
         refused(ours.write("c", "k", put(2), wait_s=0.05).outcome, DeadlineExceeded)
     assert revisions(ours) == [1]
 
 
-def test_a_full_queue_refuses_before_anything_is_tried(store: WatchedStore) -> None:
+def test_a_full_queue_refuses_a_request_before_trying_it(store: WatchedStore) -> None:
     ours = gateway(store, queue_requests_max=1)
-    with one_that_moves(store, ours), pytest.raises(QueueFull):
+    with a_stalled_move(store, ours), pytest.raises(QueueFull):
         ours.write("c", "k", put(2))
     applied(ours.write("c", "k", put(3)).outcome)
 
@@ -436,7 +440,7 @@ def defect() -> None:
     raise ZeroDivisionError
 
 
-def test_a_defect_in_a_round_leaves_nobody_waiting(store: WatchedStore) -> None:
+def test_a_defect_in_a_round_leaves_no_request_waiting(store: WatchedStore) -> None:
     ours = gateway(store)
     store.before["move_heads"] = once(defect)
     written = ours.write("c", "k", put(1))
@@ -444,7 +448,7 @@ def test_a_defect_in_a_round_leaves_nobody_waiting(store: WatchedStore) -> None:
     applied(ours.write("c", "k", put(2)).outcome)
 
 
-def test_a_defect_before_the_heads_are_moved_says_that_nothing_was_done(
+def test_a_defect_before_the_move_of_the_heads_is_reported_as_not_applied(
     store: WatchedStore,
 ) -> None:
     ours = gateway(store)
@@ -501,7 +505,7 @@ def test_one_idempotency_key_racing_through_several_workers_applies_once(
 
 @pytest.mark.parametrize("bad", ["a", "c", "e"])
 @pytest.mark.parametrize("call", ["tails", "documents"])
-def test_what_cannot_be_read_of_one_catalog_refuses_no_others_writes(
+def test_an_unreadable_record_of_one_catalog_refuses_no_write_of_another(
     store: WatchedStore, call: str, bad: str
 ) -> None:
     """Somebody edited it by hand, and they come in one round."""
@@ -524,7 +528,7 @@ def test_what_cannot_be_read_of_one_catalog_refuses_no_others_writes(
         applied(outcome)
 
 
-def test_of_many_that_come_together_the_wait_for_room_is_no_part_of_their_time(
+def test_waiting_for_room_in_the_queue_does_not_use_up_a_requests_time(
     store: WatchedStore,
 ) -> None:
     """Each takes a second of its ten; the last ones wait for the others for most of a minute."""

@@ -123,19 +123,19 @@ TERMS: tuple[dict[str, Any], ...] = (
 )
 
 
-def seen(value: object) -> Any:
+def comparable(value: object) -> Any:
     """What ``value`` says, with patches as JSON: they aren't compared by what they hold."""
     if isinstance(value, patching.Patch | patching.ExtendedPatch):
         return type(value), value.to_json()
     if isinstance(value, Exception):
-        return type(value), value.args, seen(vars(value))
+        return type(value), value.args, comparable(vars(value))
     if isinstance(value, Mapping):
-        return {name: seen(each) for name, each in value.items()}
+        return {name: comparable(each) for name, each in value.items()}
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(map(seen, value))
+        return type(value)(map(comparable, value))
     names = getattr(value, "__struct_fields__", None) or getattr(value, "__match_args__", None)
     if names:
-        return type(value), [seen(getattr(value, name)) for name in names]
+        return type(value), [comparable(getattr(value, name)) for name in names]
     return type(value), value
 
 
@@ -143,28 +143,28 @@ def passed(request: Request) -> Request:
     return request_of(request_bytes(request))
 
 
-def told(outcome: Outcome) -> Outcome | None:
+def passed_outcome(outcome: Outcome) -> Outcome | None:
     return answer_of(answer_bytes(PeerAnswer(outcome, 3, goes_on=True))).outcome
 
 
-def test_every_kind_of_edit_and_compare_is_among_these() -> None:
+def test_there_is_a_sample_of_every_kind_of_edit_and_compare() -> None:
     assert {type(each) for each in EDITS} == set(get_args(Edit))
     assert {type(each) for each in COMPARES} == set(get_args(Compare))
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: type(edit).__name__)
-def test_a_request_comes_through_whole(edit: Edit) -> None:
+def test_a_request_survives_encoding(edit: Edit) -> None:
     for terms in ({}, *TERMS):
         request = ask(edit, **terms)
-        assert seen(passed(request)) == seen(request)
+        assert comparable(passed(request)) == comparable(request)
 
 
-def test_what_is_there_once_stays_itself() -> None:
+def test_singletons_keep_their_identity() -> None:
     """It is compared by ``is``."""
     assert passed(ask(put(1))).conditions is NO_CONDITIONS
     for only in (WITHHELD, ABSENT):
         document = DocumentRecord("k", only, 7, 3, "f" * 32, 9)  # type: ignore[arg-type]
-        outcome = told(Unchanged({"k": document, "l": None}, 7))
+        outcome = passed_outcome(Unchanged({"k": document, "l": None}, 7))
         assert isinstance(outcome, Unchanged)
         assert outcome.document is not None
         assert outcome.document.content is only
@@ -222,11 +222,11 @@ REFUSALS: tuple[CommitError, ...] = (
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
-def test_a_refusal_comes_through_whole(error: CommitError) -> None:
+def test_a_refusal_survives_encoding(error: CommitError) -> None:
     error.action = 2
-    outcome = told(Refused(error))
+    outcome = passed_outcome(Refused(error))
     assert isinstance(outcome, Refused)
-    assert seen(outcome.error) == seen(error)
+    assert comparable(outcome.error) == comparable(error)
     assert str(outcome.error) == str(error)
 
 
@@ -240,13 +240,13 @@ def test_a_refusal_comes_through_whole(error: CommitError) -> None:
     ],
     ids=lambda outcome: type(outcome).__name__,
 )
-def test_an_outcome_comes_through_whole(outcome: Outcome) -> None:
-    assert seen(told(outcome)) == seen(outcome)
+def test_an_outcome_survives_encoding(outcome: Outcome) -> None:
+    assert comparable(passed_outcome(outcome)) == comparable(outcome)
 
 
-def test_a_full_queue_comes_through() -> None:
+def test_a_full_queue_survives_encoding() -> None:
     handed = PeerAnswer(None, 1, goes_on=True, error=QueueFull("it is full"))
-    assert seen(answer_of(answer_bytes(handed))) == seen(handed)
+    assert comparable(answer_of(answer_bytes(handed))) == comparable(handed)
 
 
 def variants(packed: Any) -> Any:
@@ -260,7 +260,7 @@ def variants(packed: Any) -> Any:
                 yield [*packed[:place], changed, *packed[place + 1 :]]
 
 
-def test_what_is_no_message_is_refused_and_nothing_else_happens() -> None:
+def test_an_invalid_message_is_refused_without_other_effects() -> None:
     """Either it is read as a request of the declared types, or Unreadable is raised."""
     good = msgpack.decode(request_bytes(ask(EDITS[2], **TERMS[0])))
     refused = 0
@@ -276,7 +276,7 @@ def test_what_is_no_message_is_refused_and_nothing_else_happens() -> None:
 
 
 @pytest.mark.parametrize("name", ["SystemExit", "Exception", "os.system", "", "CommitErro"])
-def test_no_message_names_a_class_that_is_no_refusal(name: str) -> None:
+def test_a_message_can_only_name_refusals(name: str) -> None:
     sent = msgpack.decode(answer_bytes(PeerAnswer(Refused(REFUSALS[0]), 1, goes_on=True)))
     place, (error,) = sent[0]
     error[0] = name
@@ -284,7 +284,7 @@ def test_no_message_names_a_class_that_is_no_refusal(name: str) -> None:
         answer_of(msgpack.encode([[place, [error]], *sent[1:]]))
 
 
-def test_a_set_is_packed_in_one_order_however_it_was_made() -> None:
+def test_sets_are_encoded_in_a_fixed_order() -> None:
     texts = [f"key-{number}" for number in range(200)]
     packer = PackerTable().of(frozenset[str])
     assert packer.pack is not None

@@ -41,7 +41,7 @@ class SecondTime:
         return False
 
 
-def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once() -> None:
+def test_a_worker_stopped_for_an_hour_checks_for_its_next_turn_at_once() -> None:
     """Simulation seed 6004978: it waited for minutes, and its requests' deadlines passed."""
     clock = SetClock()
     lanes = Queue(clock, BOUNDS, SecondTime(clock))
@@ -75,7 +75,7 @@ class Held:
         return False
 
 
-def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended() -> None:
+def test_a_turn_that_never_ends_is_waited_for_only_once() -> None:
     """A stopped worker holds up the others by one wait, not one for each of their batches."""
     clock = SetClock()
     turns = Held(clock)
@@ -96,7 +96,7 @@ def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended() -> None:
     assert looks_of_a_batch() > 2
 
 
-def test_those_that_can_wait_leave_half_of_the_room_to_the_others() -> None:
+def test_requests_that_can_wait_leave_half_of_the_queue_to_others() -> None:
     clock = SetClock()
     lanes = Queue(clock, BOUNDS)
     waiting = [Pending(ask(put(1)), clock.event()) for _ in range(7)]
@@ -108,7 +108,7 @@ def test_those_that_can_wait_leave_half_of_the_room_to_the_others() -> None:
         lanes.put(Pending(ask(put(1)), clock.event()))
 
 
-def test_a_round_takes_no_more_than_a_call_can_well_be_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_bounded_in_catalogs_requests_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """In catalogs, requests or bytes; what is left is taken next, in the order that it came."""
     monkeypatch.setattr(queue, "_CATALOGS_MAX", 3)
     monkeypatch.setattr(queue, "_REQUESTS_MAX", 5)
@@ -136,7 +136,7 @@ def test_a_round_takes_no_more_than_a_call_can_well_be_for(monkeypatch: pytest.M
     assert [taken() for _ in range(2)] == ["ab", "cd"]
 
 
-def test_of_lanes_that_are_not_due_none_is_looked_at() -> None:
+def test_lanes_that_are_not_due_are_not_checked() -> None:
     """Thousands that are busy or blocked cost a leader nothing at each of its wake-ups."""
     clock = SetClock()
     asked: list[str] = []
@@ -200,9 +200,7 @@ class Breaking(SetClock):
 
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("what", ["clock", "turns"])
-def test_a_batch_that_cant_be_ended_for_lack_of_memory_holds_nobody_up(
-    what: str, lost: bool
-) -> None:
+def test_a_batch_that_cannot_end_for_lack_of_memory_blocks_nobody(what: str, lost: bool) -> None:
     clock = Breaking()
     lanes = Queue(clock, BOUNDS, clock)
     pendings = [Pending(ask(put(1)), clock.event()) for _ in range(3)]
@@ -228,7 +226,7 @@ def test_a_batch_that_cant_be_ended_for_lack_of_memory_holds_nobody_up(
         assert pending.outcome.error.code == "overloaded"
 
 
-def test_batches_that_cant_be_taken_for_lack_of_memory_hold_nobody_up() -> None:
+def test_a_batch_that_cannot_be_taken_for_lack_of_memory_blocks_nobody() -> None:
     clock = Breaking()
     lanes = Queue(clock, BOUNDS, clock)
     first, second = (Pending(ask(put(1), catalog=c), clock.event()) for c in "cd")
@@ -260,7 +258,7 @@ class Large:
         return 1
 
 
-def test_a_batch_that_cant_be_put_together_for_lack_of_memory_stays_in_its_lane() -> None:
+def test_a_batch_that_cannot_be_assembled_for_lack_of_memory_stays_in_its_lane() -> None:
     clock = SetClock()
     lanes = Queue(clock, BOUNDS)
     last = Large()

@@ -95,7 +95,7 @@ def test_a_range_is_unchanged_since_its_last_change(world: _World, where: str) -
         assert not world.holds(RangeUnchanged("", other + 1)), "nobody can have seen that"
 
 
-def test_a_deletion_is_a_change_and_settings_and_touches_are_none(
+def test_a_deletion_changes_a_range_and_settings_and_touches_do_not(
     world: _World, where: str
 ) -> None:
     last = [world.write("a/1"), world.write("a/2")][-1]
@@ -125,7 +125,7 @@ def test_live_documents_are_counted(world: _World, where: str) -> None:
         assert not world.holds(RangeAbsent("a/"))
 
 
-def test_a_batch_sees_what_its_earlier_requests_left(world: _World) -> None:
+def test_later_requests_of_a_batch_see_the_changes_of_earlier_ones(world: _World) -> None:
     """Commits above the view count, made in one batch or not, exactly like those below."""
     world.write("a/1")
     world.write("b/1")
@@ -150,7 +150,7 @@ def test_a_batch_sees_what_its_earlier_requests_left(world: _World) -> None:
     assert (conflict.prefix, conflict.compares[0].changed_at) == ("a/", base + 1)
 
 
-def test_a_batch_reaches_the_revision_that_a_later_request_asks_about(world: _World) -> None:
+def test_a_batch_may_reach_the_revision_that_a_later_request_asks_about(world: _World) -> None:
     """Simulation seed 9001538: the round failed."""
     world.write("a/1")
     compare = (RangeUnchanged("a/", 2),)
@@ -171,7 +171,7 @@ def _decided(store: Any, requests: Sequence[Request]) -> Sequence[Outcome]:
     return decide(view, requests, [1] * len(requests), now_us=1 << 60, rules=RULES).outcomes
 
 
-def test_a_count_lists_no_more_than_it_needs(world: _World) -> None:
+def test_a_count_lists_no_more_documents_than_it_needs(world: _World) -> None:
     """Also where others of the batch may take away some of what is listed."""
     for number in range(60):
         world.write(f"a/{number:02}")
@@ -195,7 +195,7 @@ def test_a_count_lists_no_more_than_it_needs(world: _World) -> None:
     assert told.endswith(", not fewer than 20")
 
 
-def test_a_document_newer_than_the_head_that_was_read_has_it_read_again(world: _World) -> None:
+def test_a_document_newer_than_the_head_forces_a_new_read(world: _World) -> None:
     """Also where it is a tombstone: on what was listed, nothing may be decided."""
     world.write("a/1")
     wait_until_written(world.gateway)
@@ -215,7 +215,7 @@ def test_a_document_newer_than_the_head_that_was_read_has_it_read_again(world: _
     )
 
 
-def test_who_writes_all_the_time_needs_no_look_into_the_log(world: _World) -> None:
+def test_a_constant_writer_needs_no_read_of_the_log(world: _World) -> None:
     world.write("a/1")
     assert world.holds(RangeUnchanged("a/", 1))  # from here on this process takes note
     for number in range(50):
@@ -226,7 +226,7 @@ def test_who_writes_all_the_time_needs_no_look_into_the_log(world: _World) -> No
         assert "range_changed" not in world.store.calls
 
 
-def test_what_is_remembered_of_changes_is_bounded(
+def test_the_number_of_remembered_changes_is_bounded(
     world: _World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cached, "_RECENT_COMMITS_MAX", 3)
@@ -240,7 +240,7 @@ def test_what_is_remembered_of_changes_is_bounded(
     assert "range_changed" in world.store.calls
 
 
-class TestLongAgo:
+class TestReadAhead:
     """What has changed since long ago is found out by the thread that wants to know it, for leaders
     are everybody's."""
 
@@ -264,7 +264,7 @@ class TestLongAgo:
         monkeypatch.setattr(world.store, "range_changed", noted, raising=False)
         return asked
 
-    def test_it_is_looked_up_before_a_leader_has_it(
+    def test_a_change_long_ago_is_looked_up_before_the_leader_takes_the_request(
         self, world: _World, looks: list[tuple[bool, int]]
     ) -> None:
         assert world.holds(RangeUnchanged("a/", 3), RangeUnchanged("c/", 0))
@@ -277,7 +277,9 @@ class TestLongAgo:
             refused(each.outcome, ConditionFailed)
         assert looks[2:] == [(True, 2), (True, 5)], "once for all lines"
 
-    def test_what_is_near_needs_no_time(self, world: _World, looks: list[tuple[bool, int]]) -> None:
+    def test_a_recent_change_needs_no_time_to_look_up(
+        self, world: _World, looks: list[tuple[bool, int]]
+    ) -> None:
         request = world.gateway.request("c", TOUCH, compare=(RangeUnchanged("b/", 9),))
         late = structs.replace(request, deadline=ThreadRuntime().monotonic())
         ahead = inputs.ReadAhead(
@@ -287,7 +289,7 @@ class TestLongAgo:
         assert not looks
 
     @pytest.mark.parametrize("as_lines", [False, True])
-    def test_who_has_no_time_to_look_is_late_and_leaders_are_spared(
+    def test_a_request_without_time_for_its_lookup_times_out_before_the_leader(
         self, world: _World, looks: list[tuple[bool, int]], as_lines: bool
     ) -> None:
         """Other lines that came with it have their time."""
@@ -306,7 +308,7 @@ class TestLongAgo:
         assert not looks
 
     @pytest.mark.parametrize("as_lines", [False, True])
-    def test_whose_time_ends_with_a_look_is_late_and_leaders_look_at_nothing(
+    def test_a_request_that_times_out_during_its_lookup_is_not_looked_up_by_the_leader(
         self, world: _World, looks: list[tuple[bool, int]], as_lines: bool
     ) -> None:
         runtime = ThreadRuntime()
@@ -328,7 +330,7 @@ class TestLongAgo:
         assert all(is_asking for is_asking, _ in looks)
 
     @pytest.mark.usefixtures("looks")
-    def test_what_is_compacted_beside_the_look_is_told_by_nobody(self, world: _World) -> None:
+    def test_compaction_during_the_lookup_refuses_the_request(self, world: _World) -> None:
         compact = compaction_of(cast(Store, world.store)).compact
         world.store.before["range_changed"] = once(lambda: compact("c", 5, lambda: None))
         assert refused(world.ask(RangeUnchanged("c/", 0)), RevisionCompacted).floor == 5
@@ -336,7 +338,7 @@ class TestLongAgo:
     @pytest.mark.parametrize(
         "error", [ForeignRecord("c", None, "its head is gone"), StoreUnreachable("away")]
     )
-    def test_where_the_database_cant_tell_a_leader_meets_that(
+    def test_if_the_lookup_fails_the_leader_repeats_it(
         self, world: _World, looks: list[tuple[bool, int]], error: Exception
     ) -> None:
         def fail() -> None:
@@ -347,12 +349,14 @@ class TestLongAgo:
         assert world.holds(RangeUnchanged("a/", 3))
         assert looks == [(False, 3)]
 
-    def test_what_is_near_is_a_leaders(self, world: _World, looks: list[tuple[bool, int]]) -> None:
+    def test_a_recent_change_is_looked_up_by_the_leader(
+        self, world: _World, looks: list[tuple[bool, int]]
+    ) -> None:
         assert world.holds(RangeUnchanged("b/", 9), RangeUnchanged("a/", 7))
         assert looks == [(False, 7)]
 
     @pytest.mark.parametrize("key", ["a/1", "d"])
-    def test_what_is_changed_after_the_look_is_seen(
+    def test_a_change_after_the_lookup_is_seen(
         self, world: _World, looks: list[tuple[bool, int]], key: str
     ) -> None:
         other = GatewayService(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
@@ -368,13 +372,13 @@ class TestLongAgo:
         assert looks[0] == (True, 3)
 
     @pytest.mark.usefixtures("looks")
-    def test_what_was_compacted_before_the_look_is_told_by_nobody(self, world: _World) -> None:
+    def test_compaction_before_the_lookup_refuses_the_request(self, world: _World) -> None:
         compaction_of(cast(Store, world.store)).compact("c", 5, lambda: None)
         assert refused(world.ask(RangeUnchanged("a/", 3)), RevisionCompacted).floor == 5
         assert world.holds(RangeUnchanged("a/", 5))
 
     @pytest.mark.usefixtures("looks")
-    def test_what_is_compacted_after_the_look_was_seen_by_it(self, world: _World) -> None:
+    def test_compaction_after_the_lookup_does_not_matter(self, world: _World) -> None:
         before = world.gateway._loop._queue.put
 
         def put_later(pending: Any) -> None:
@@ -385,7 +389,7 @@ class TestLongAgo:
         assert world.holds(RangeUnchanged("a/", 3))
 
     @pytest.mark.usefixtures("looks")
-    def test_a_look_into_another_history_counts_for_nothing(self, world: _World) -> None:
+    def test_a_lookup_in_another_history_is_ignored(self, world: _World) -> None:
         """As where the database is restored in between."""
         look = RangeUnchanged("a/", 2)
         request = world.gateway.request("c", TOUCH, compare=(look,))
@@ -402,7 +406,7 @@ class TestLongAgo:
 
 
 class TestCompacted:
-    """Below the floor it can't be told what was unchanged: never is it told wrongly."""
+    """Below the floor it is unknown what was unchanged: there is never a wrong answer."""
 
     @pytest.fixture
     def compacted(self, world: _World) -> _World:
@@ -416,24 +420,26 @@ class TestCompacted:
         world.gateway = GatewayService(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
         return world
 
-    def test_a_purged_deletion_is_no_silence(self, compacted: _World) -> None:
+    def test_a_purged_deletion_is_not_taken_for_no_change(self, compacted: _World) -> None:
         assert ("c", "a/1") not in cast(Any, compacted.store._store)._documents
         error = refused(compacted.ask(RangeUnchanged("a/", 2)), RevisionCompacted)
         assert error.floor == 4
 
-    def test_what_changed_since_the_floor_is_told_below_it_too(self, compacted: _World) -> None:
+    def test_a_change_above_the_floor_is_known_for_revisions_below_it_too(
+        self, compacted: _World
+    ) -> None:
         refused(compacted.ask(RangeUnchanged("b/", 2)), ConditionFailed)
         assert compacted.holds(RangeUnchanged("a/", 4))
         assert not compacted.holds(RangeUnchanged("b/", 4))
 
-    def test_who_has_seen_all_commits_needs_no_floor(self, compacted: _World) -> None:
+    def test_a_worker_that_has_seen_all_commits_ignores_the_floor(self, compacted: _World) -> None:
         assert compacted.holds(RangeUnchanged("a/", 5))
         revision = compacted.write("d")
         compaction_of(cast(Store, compacted.store)).compact("c", revision, lambda: None)
         assert compacted.holds(RangeUnchanged("a/", 5))
 
 
-def test_a_document_is_unchanged_as_long_as_it_is_the_same(world: _World) -> None:
+def test_a_document_is_unchanged_while_its_token_is_the_same(world: _World) -> None:
     first = world.write("a")
     world.write("b")
     assert world.holds(IsUnchanged("a", first))
@@ -445,7 +451,7 @@ def test_a_document_is_unchanged_as_long_as_it_is_the_same(world: _World) -> Non
     assert not world.holds(IsUnchanged("a", 99))
 
 
-def test_a_transaction_that_was_sent_again_finds_its_own_documents(world: _World) -> None:
+def test_a_repeated_transaction_recognizes_its_own_documents(world: _World) -> None:
     edits = tuple(KeyEdit(f"a/{n}", put(n)) for n in range(3))
     applied(world.ask(RangeAbsent("a/"), edits=edits))
     assert isinstance(world.ask(RangeAbsent("a/"), edits=edits), Unchanged)
@@ -453,7 +459,7 @@ def test_a_transaction_that_was_sent_again_finds_its_own_documents(world: _World
     refused(world.ask(RangeAbsent("a/"), edits=edits), ConditionFailed)
 
 
-def test_a_batch_that_asks_of_too_many_ranges_is_cut(
+def test_a_batch_with_too_many_ranges_is_cut(
     world: _World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inputs, "_RANGES_MAX", 3)

@@ -74,10 +74,10 @@ def test_the_next_window_waits_in_the_queue_while_one_is_moved(held: Held) -> No
     assert held.gateway.readings().queue_requests == 0
 
 
-def test_a_line_refused_for_now_holds_back_its_document_in_windows_already_queued(
+def test_a_line_refused_for_the_moment_holds_back_its_document_in_queued_windows(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And in those that come later; other documents go on."""
+    """And in later windows; other documents are written."""
     failing = {"k": "away"}
     fated(monkeypatch, lambda request: failing.pop(request.key, "done"))
     held.series.put(held.asked("f"))
@@ -97,7 +97,7 @@ def test_a_line_refused_for_now_holds_back_its_document_in_windows_already_queue
     assert held.gateway.read("c", "k").document is None
 
 
-def test_behind_one_in_doubt_a_done_one_is_in_doubt(
+def test_a_done_request_after_one_in_doubt_is_in_doubt_too(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulation seed 21000383: of two that came together, the second was told as done, and the
@@ -115,7 +115,7 @@ def test_behind_one_in_doubt_a_done_one_is_in_doubt(
     refused(taken(held.series)[0], HeldBack)
 
 
-def test_a_catalog_that_is_held_back_and_very_many_documents_hold_back_all(
+def test_a_held_back_catalog_or_too_many_held_back_documents_hold_back_everything(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held.go.set()
@@ -130,7 +130,9 @@ def test_a_catalog_that_is_held_back_and_very_many_documents_hold_back_all(
     refused(taken(held.series)[0], HeldBack)
 
 
-def test_who_has_a_window_under_way_does_not_wait_for_another_callers_turn(held: Held) -> None:
+def test_a_series_with_a_window_under_way_does_not_wait_for_another_callers_turn(
+    held: Held,
+) -> None:
     """Who has the turn may wait for the room that it holds."""
     held.series.put(held.asked("k"))
     assert held.moves.wait(WAIT_S)
@@ -142,7 +144,7 @@ def test_who_has_a_window_under_way_does_not_wait_for_another_callers_turn(held:
     applied(taken(held.series)[0])
 
 
-def test_a_full_queue_is_made_room_in_by_the_windows_before() -> None:
+def test_windows_of_the_same_series_make_room_in_a_full_queue() -> None:
     """They are let go of before they are taken: nobody else waits for their room."""
     held = Held(queue_requests_max=4)
     with closing(held.series):
@@ -156,7 +158,7 @@ def test_a_full_queue_is_made_room_in_by_the_windows_before() -> None:
     assert held.gateway.readings().queue_requests == 0
 
 
-def test_what_nobody_takes_holds_no_room_once_its_series_is_closed(held: Held) -> None:
+def test_a_closed_series_frees_the_room_of_answers_not_taken(held: Held) -> None:
     held.series.put(held.asked("ab"))
     assert held.moves.wait(WAIT_S)
     held.series.put(held.asked("ab", 2))
@@ -165,7 +167,7 @@ def test_what_nobody_takes_holds_no_room_once_its_series_is_closed(held: Held) -
     held.go.set()
 
 
-def test_a_caller_that_is_stirred_looks_up_and_goes_on_waiting(held: Held) -> None:
+def test_a_woken_caller_checks_its_condition_and_keeps_waiting(held: Held) -> None:
     held.series.put(held.asked("a"))
     assert held.moves.wait(WAIT_S)
     looks = iter([False, False, True])

@@ -36,19 +36,19 @@ def drawn(
     return "\n".join(lines)
 
 
-def test_the_pictures_are_the_tables() -> None:
+def test_the_state_diagrams_match_the_tables() -> None:
     pictures = re.findall(r"```mermaid\n(.*?)\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert pictures == [drawn(TRANSITIONS), drawn(LANE_TRANSITIONS)]
 
 
-def test_every_stage_has_a_row_and_a_way_to_it() -> None:
+def test_every_stage_has_a_row_and_can_be_reached() -> None:
     for stages, transitions in ((Stage, TRANSITIONS), (LaneStage, LANE_TRANSITIONS)):
         assert list(transitions) == list(stages)
         reached = {to for further in transitions.values() for to in further}
         assert reached | {next(iter(stages))} == set(stages)
 
 
-def test_a_step_that_is_in_no_picture_is_a_defect() -> None:
+def test_a_transition_outside_the_tables_raises() -> None:
     pending = Pending(ask(put(1)), ThreadRuntime().event())
     with pytest.raises(AssertionError, match="waiting can't be held"):
         pending.enter(Stage.HELD)

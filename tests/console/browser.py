@@ -261,7 +261,7 @@ class Browser:
         raise AssertionError(f"{label}: no option {option!r}")
 
     def deafen(self) -> None:
-        """From here on the page is told nothing by the feed, as if that were very late."""
+        """From here on the page gets nothing from the feed, as if that were very late."""
         self.run("testedNetwork.deaf = true")
 
     def offline(self, on: bool) -> None:

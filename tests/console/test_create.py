@@ -28,10 +28,10 @@ SCHEMA = {
 }
 
 
-def test_a_document_is_made_by_the_form_that_its_schema_asks_for(
+def test_a_document_is_created_with_the_form_of_its_schema(
     browser: Browser, writer: Writer, screenshot: Screenshot
 ) -> None:
-    """Required members are there, groups within them too; what is refused is told at its row."""
+    """Required members are there, also in groups; a refusal is shown at its row."""
     writer.set_settings({"schemas": {"tables/*": SCHEMA}})
     browser.open(writer.catalog)
     browser.press("New document")
@@ -73,10 +73,10 @@ def test_a_document_is_made_by_the_form_that_its_schema_asks_for(
     }
 
 
-def test_a_document_is_made_of_members_where_no_schema_says_anything(
+def test_without_a_schema_a_document_is_created_member_by_member(
     browser: Browser, writer: Writer
 ) -> None:
-    """By name and kind; a name twice is told; the same as JSON, there and back."""
+    """By name and kind; a repeated name is marked; the same as JSON, there and back."""
     writer.put("k", 1)
     browser.open(writer.catalog)
     browser.press("New document")
@@ -118,7 +118,7 @@ def test_a_document_is_made_of_members_where_no_schema_says_anything(
     }
 
 
-def test_the_rows_follow_the_schema_of_the_key_and_keep_what_was_filled_in(
+def test_the_rows_follow_the_schema_of_the_key_and_keep_their_values(
     browser: Browser, writer: Writer
 ) -> None:
     """Rows that nobody touched are those that it requires now; an empty one is left out, and a
@@ -153,7 +153,7 @@ def test_the_rows_follow_the_schema_of_the_key_and_keep_what_was_filled_in(
     assert writer.read("views/v") == {"owner": {"team": "sales"}, "title": "V", "note": "lost"}
 
 
-def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> None:
+def test_a_member_can_be_renamed(browser: Browser, writer: Writer) -> None:
     """As a move, with a test of what was seen there; nobody's member is replaced by it."""
     writer.put("t", {"nmae": {"long": True}, "rows": 1})
     browser.open(writer.catalog, "t")
@@ -188,7 +188,7 @@ def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> Non
     assert '{"op":"move","from":"/a","path":"/c"}' in made
 
 
-def test_what_is_filled_in_is_given_up_by_nobody_who_did_not_say_so(
+def test_filled_in_values_are_discarded_only_after_a_confirmation(
     browser: Browser, writer: Writer
 ) -> None:
     """Neither by a key, nor by going back."""

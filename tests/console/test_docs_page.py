@@ -16,7 +16,7 @@ document.querySelectorAll(`article:not(${kept}), #headers dl > :nth-child(n + 9)
 """
 
 
-def test_everybody_can_read_the_page_about_the_api(browser: Browser) -> None:
+def test_the_api_page_is_accessible(browser: Browser) -> None:
     """By axe, in light and in dark; and on a phone it is as wide as the screen."""
     browser.driver.get(f"{browser.url}/docs#patch_document")
     shown = browser.run(
@@ -37,7 +37,7 @@ def test_everybody_can_read_the_page_about_the_api(browser: Browser) -> None:
     assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
-def test_the_search_leaves_what_holds_the_words(browser: Browser) -> None:
+def test_the_search_shows_only_sections_with_the_words(browser: Browser) -> None:
     browser.driver.get(f"{browser.url}/docs")
     field = browser.labelled("Search routes, headers, codes, schemas")
     everything = browser.run(_SHOWN)

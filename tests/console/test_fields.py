@@ -98,7 +98,9 @@ def test_each_kind_of_value_is_edited_in_a_control_of_its_kind(
     }
 
 
-def test_a_text_keeps_what_nobody_changed_in_it(browser: Browser, table: Writer) -> None:
+def test_editing_a_text_keeps_its_invisible_characters_and_line_ends(
+    browser: Browser, table: Writer
+) -> None:
     """What can't be seen, and how its lines end, where somebody types elsewhere in it."""
     texts = {
         "unseen": "of two lines\nwith a \u200b, a \xad and a \u202e",
@@ -207,7 +209,7 @@ def test_members_are_added_and_removed_by_the_smallest_patch(
     assert "Who answers for it" in browser.text(".tree")
 
 
-def test_only_if_nobody_changed_it_demands_the_value_that_was_seen(
+def test_only_if_nobody_changed_it_compares_with_the_value_that_was_seen(
     browser: Browser, table: Writer, screenshot: Screenshot
 ) -> None:
     """And what else changed meanwhile is no matter."""
@@ -247,7 +249,7 @@ def test_only_if_nobody_changed_it_demands_the_value_that_was_seen(
     assert table.read(T)["comment"] == "whatever"
 
 
-def test_what_the_schema_refuses_is_told_at_its_field(
+def test_a_schema_violation_is_shown_at_its_field(
     browser: Browser, table: Writer, screenshot: Screenshot
 ) -> None:
     browser.open(table.catalog, T)
@@ -271,7 +273,7 @@ def test_what_the_schema_refuses_is_told_at_its_field(
     saved(browser, 3)
 
 
-def test_what_is_no_number_is_told_beside_it_and_not_saved(browser: Browser, table: Writer) -> None:
+def test_an_invalid_number_is_marked_and_not_saved(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T)
     browser.edit_field("/rows")
     browser.fill_in("12,5")
@@ -300,7 +302,7 @@ def test_what_is_no_number_is_told_beside_it_and_not_saved(browser: Browser, tab
     assert not browser.shown(".unsaved")
 
 
-def test_what_stands_in_an_open_row_is_saved_too(browser: Browser, table: Writer) -> None:
+def test_an_open_row_is_saved_too(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T)
     browser.edit_field("/comment")
     browser.fill_in("a comment")
@@ -364,7 +366,7 @@ def test_fields_are_edited_by_the_keyboard_alone(browser: Browser, table: Writer
     assert table.read(T)["tags"] == ["eu"]
 
 
-def test_the_same_edit_is_seen_as_fields_and_as_text(browser: Browser, table: Writer) -> None:
+def test_an_edit_can_be_viewed_as_fields_and_as_text(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T)
     browser.edit_field("/name")
     browser.fill_in("other")
@@ -381,7 +383,7 @@ def test_the_same_edit_is_seen_as_fields_and_as_text(browser: Browser, table: Wr
     browser.press("Stay", within="dialog")
 
 
-def test_everybody_can_edit_fields(browser: Browser, table: Writer, screenshot: Screenshot) -> None:
+def test_the_fields_are_accessible(browser: Browser, table: Writer, screenshot: Screenshot) -> None:
     """By axe, in light and in dark, with a control of each kind open; and on a phone."""
     browser.open(table.catalog, T)
     browser.edit_field("/name")

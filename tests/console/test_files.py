@@ -55,7 +55,7 @@ def _without_versions(body: bytes) -> bytes:
     return re.sub(rb'="v-[0-9a-f]{32}/', b'="', body)
 
 
-def test_the_page_names_a_version_of_its_files_which_a_browser_keeps(client: FlaskClient) -> None:
+def test_file_urls_contain_a_version_and_are_cached(client: FlaskClient) -> None:
     page = client.get("/console/").get_data(as_text=True)
     linked = re.findall(r'(?:href|src)="(v-[0-9a-f]{32})/([^"]+)"', page)
     (version,) = {version for version, _ in linked}
@@ -72,7 +72,7 @@ def test_the_page_names_a_version_of_its_files_which_a_browser_keeps(client: Fla
         assert client.get(f"/console/{name}").status_code == 404, name
 
 
-def test_another_file_is_another_version(tmp_path: Path) -> None:
+def test_a_changed_file_changes_the_version(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text('<script src="main.js"></script>')
     pages = []
     for text in ("one", "one", "two"):
@@ -94,13 +94,13 @@ def test_a_file_that_a_browser_has_is_not_sent_again(client: FlaskClient) -> Non
     assert client.get("/console/style.css").headers["ETag"] != tag
 
 
-def test_without_the_slash_one_is_sent_there(client: FlaskClient) -> None:
+def test_the_path_without_the_slash_redirects(client: FlaskClient) -> None:
     answer = client.get("/console")
     assert answer.status_code == 308
     assert answer.headers["Location"] == "console/"
 
 
-def test_the_root_leads_there_too(client: FlaskClient) -> None:
+def test_the_root_redirects_to_the_console(client: FlaskClient) -> None:
     answer = client.get("/")
     assert (answer.status_code, answer.headers["Location"]) == (307, "console/")
     assert client.get("/?a=1").status_code == 400
@@ -127,21 +127,21 @@ def test_the_root_leads_there_too(client: FlaskClient) -> None:
         "%6dain.js",
     ],
 )
-def test_whatever_else_a_path_says_reaches_no_file(client: FlaskClient, name: str) -> None:
+def test_any_other_path_is_404(client: FlaskClient, name: str) -> None:
     target = f"/console/{name}"
     answer = client.get("/console/x", environ_overrides={"REQUEST_URI": target, "RAW_URI": target})
     assert answer.status_code == 404
     assert answer.get_json()["code"] == "route_not_found"
 
 
-def test_nothing_but_reading_and_no_parameters(client: FlaskClient) -> None:
+def test_only_reads_without_parameters_are_allowed(client: FlaskClient) -> None:
     assert client.head("/console/").status_code == 200
     assert client.post("/console/").status_code == 405
     assert client.get("/console/main.js?x=1").get_json()["code"] == "invalid_parameter"
     assert client.get("/console/?code=x").status_code == 200, "an issuer sends people back so"
 
 
-def test_nothing_in_the_files_needs_what_the_policy_forbids() -> None:
+def test_the_files_need_nothing_that_the_policy_forbids() -> None:
     """No script or style in markup, nothing from elsewhere, no data that becomes markup."""
     page = (STATIC / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=|https?://", page)
@@ -164,7 +164,7 @@ def test_nothing_in_the_files_needs_what_the_policy_forbids() -> None:
             assert not re.search(r"url\(|@import|https?://", text), name
 
 
-def test_the_bundle_is_made_of_what_is_locked_and_names_its_licences() -> None:
+def test_the_bundle_consists_of_locked_packages_and_names_their_licences() -> None:
     lock = json.loads((STATIC.parent / "codemirror" / "package-lock.json").read_text())
     locked = {
         name.removeprefix("node_modules/"): each["version"]
@@ -178,14 +178,14 @@ def test_the_bundle_is_made_of_what_is_locked_and_names_its_licences() -> None:
     assert "Permission is hereby granted, free of charge" in head
 
 
-def test_every_module_that_is_imported_is_there() -> None:
+def test_every_imported_module_exists() -> None:
     for name in FILES:
         if name.endswith(".js"):
             for imported in re.findall(r'from "([^"]+)"', (STATIC / name).read_text()):
                 assert (STATIC / name).parent.joinpath(imported).is_file(), f"{name}: {imported}"
 
 
-def test_the_page_names_all_modules_that_it_begins_with() -> None:
+def test_the_page_preloads_all_modules_of_the_start_page() -> None:
     """So that they are asked for at once, and not one after the other as they import each other."""
     needed: set[str] = set()
 

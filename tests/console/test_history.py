@@ -25,7 +25,7 @@ def table(writer: Writer) -> Writer:
     return writer
 
 
-def test_an_old_revision_is_viewed_whole_with_its_differences_to_now(
+def test_an_old_revision_is_shown_whole_and_compared_with_now(
     browser: Browser, table: Writer
 ) -> None:
     browser.open(table.catalog, T, "history")
@@ -58,7 +58,7 @@ def test_an_old_revision_is_viewed_whole_with_its_differences_to_now(
     browser.wait_text(".comparison", "From revision 6 to 7")
 
 
-def test_history_says_what_each_commit_was_about(browser: Browser, table: Writer) -> None:
+def test_history_shows_what_each_commit_changed(browser: Browser, table: Writer) -> None:
     """Places, so that nobody opens one after the other; also where only owners changed."""
     table.apply("o", {"rows": 1, "columns": {"total": {"type": "int"}}, "a": 1, "b": 1}, "nightly")
     table.replace("o", "/columns/total/type", "decimal")
@@ -84,7 +84,9 @@ def test_history_says_what_each_commit_was_about(browser: Browser, table: Writer
     browser.wait_text("dialog", "Who owns rows. No value changes.")
 
 
-def test_its_own_changes_come_first_and_beside_it(browser: Browser, table: Writer) -> None:
+def test_a_documents_own_changes_come_before_those_of_others(
+    browser: Browser, table: Writer
+) -> None:
     for number in range(25):  # more than the page asks for when it opens
         table.put("tables/x", {"n": number})
     browser.open(table.catalog, T)
@@ -107,7 +109,7 @@ def test_its_own_changes_come_first_and_beside_it(browser: Browser, table: Write
     assert browser.run(places) == [False, True]
 
 
-def test_history_is_narrowed_to_an_author_and_a_time(
+def test_history_can_be_filtered_by_author_and_time(
     browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
 ) -> None:
     """Page by page, the newest first; the address keeps what was asked for."""

@@ -28,7 +28,7 @@ return {
 """
 
 
-def test_a_catalog_is_told_at_a_glance(
+def test_the_home_page_summarizes_a_catalog(
     browser: Browser, writer: Writer, screenshot: Screenshot
 ) -> None:
     """Documents, commits a day, most changed, by whom, pipelines and what they lost, deliveries."""
@@ -81,7 +81,7 @@ def test_a_catalog_is_told_at_a_glance(
     assert len(browser.shown("a.row")) == 1
 
 
-def test_a_catalog_without_documents_says_what_to_do(browser: Browser, writer: Writer) -> None:
+def test_an_empty_catalog_shows_how_to_begin(browser: Browser, writer: Writer) -> None:
     browser.open(writer.catalog, None, "home", wait=False)
     browser.wait_text("main", "There is no such catalog. Its first document creates it.")
     writer.put("k", 1)
@@ -139,7 +139,7 @@ return (async () => {
 """
 
 
-def test_a_large_catalog_is_told_as_far_as_was_looked_and_the_page_says_so(
+def test_a_large_catalog_is_summarized_in_part_and_the_page_says_so(
     browser: Browser,
 ) -> None:
     """10,000 keys, 200 commits, the latest five losses of five pipelines; days without history."""

@@ -90,7 +90,7 @@ def _harms(browser: Browser) -> list[str]:
 
 
 @pytest.mark.parametrize("hostile", NAMES, indirect=True)
-def test_what_anybody_wrote_is_shown_and_does_nothing(
+def test_hostile_names_and_contents_are_shown_and_do_nothing(
     browser: Browser, hostile: Writer, request: pytest.FixtureRequest
 ) -> None:
     name = NAMES[request.node.callspec.params["hostile"]]
@@ -112,7 +112,7 @@ def test_what_anybody_wrote_is_shown_and_does_nothing(
     assert harms == {}
 
 
-def test_an_address_names_no_tab_that_there_isnt(browser: Browser, writer: Writer) -> None:
+def test_an_unknown_tab_in_the_address_shows_the_tree(browser: Browser, writer: Writer) -> None:
     writer.put("k", {"a": 1})
     for tab in ("constructor", "__proto__", "toString", "", "nothing"):
         browser.open(writer.catalog, "k", tab)
@@ -120,7 +120,7 @@ def test_an_address_names_no_tab_that_there_isnt(browser: Browser, writer: Write
         browser.wait(lambda: browser.find("[role=tree]"))
 
 
-def test_what_turns_text_round_or_cant_be_seen_stands_there_by_its_number(
+def test_invisible_and_bidirectional_characters_are_shown_by_number(
     browser: Browser, writer: Writer
 ) -> None:
     key = "tables/\u202egpj.t"

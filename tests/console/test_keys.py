@@ -61,7 +61,7 @@ def test_keys_are_found_by_any_part_of_them_and_as_folders(
     browser.wait_text(".note.stale", "tables/new")
 
 
-def test_a_list_says_who_changed_it_when_and_the_members_that_are_chosen(
+def test_a_list_shows_author_time_and_chosen_members(
     browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
 ) -> None:
     writer.put("tables/a", {"tier": "gold", "owner": {"team": "sales"}, "live": True}, author="ann")

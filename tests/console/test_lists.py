@@ -21,7 +21,7 @@ def _names(browser: Browser) -> list[str]:
     return found
 
 
-def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
+def test_a_list_can_be_ordered_by_change_and_filtered_by_author_time_and_manager(
     browser: Browser, writer: Writer, screenshot: Screenshot
 ) -> None:
     """The latest change first; by an author; since a day; of a pipeline; kept in the address."""
@@ -123,7 +123,7 @@ def _local_minute(browser: Browser, minutes: int) -> str:
     return str(browser.run(script, minutes))
 
 
-def test_since_when_is_a_span_or_a_moment_and_nothing_else(browser: Browser) -> None:
+def test_since_accepts_a_span_or_a_point_in_time(browser: Browser) -> None:
     """An address keeps the name of a span: it ends when it is opened. A day is its beginning."""
     read = browser.logic(
         """const given = ["1h", "7d", "2026-11-26", "2026-11-26T07:30", "", null, "2026-99-99",
@@ -147,7 +147,9 @@ def test_since_when_is_a_span_or_a_moment_and_nothing_else(browser: Browser) -> 
     ]
 
 
-def test_who_finds_no_beginning_is_led_to_any_part(browser: Browser, writer: Writer) -> None:
+def test_a_search_by_prefix_without_matches_offers_a_search_by_any_part(
+    browser: Browser, writer: Writer
+) -> None:
     """A person knows the name of a table, and not in which folder it is."""
     writer.put("sales/emea/orders", 1)
     browser.open(writer.catalog)
@@ -163,7 +165,7 @@ def test_who_finds_no_beginning_is_led_to_any_part(browser: Browser, writer: Wri
     assert not browser.shown(".empty button")
 
 
-def test_what_a_list_has_not_looked_at_it_says(browser: Browser, service: RunningGateway) -> None:
+def test_a_list_says_what_it_has_not_searched(browser: Browser, service: RunningGateway) -> None:
     """A page looks through 1,000 commits at most; the next one goes on where it ended, and tells
     nothing twice, nor what was deleted. The history here is made up: 3,000 commits, of which
     only the last 250 are of different documents."""
@@ -207,8 +209,8 @@ return (async () => {
 """
 
 
-def test_who_may_not_read_a_document_is_told_of_the_others(browser: Browser) -> None:
-    """The gateway refuses to tell of several where one of them may not be read."""
+def test_one_unreadable_document_does_not_hide_the_others(browser: Browser) -> None:
+    """The gateway refuses a read of several documents if one of them may not be read."""
     keys = [f"{'k' * 900}{number}" for number in range(20)]
     found, asked = browser.logic(_FORBIDDEN, keys, [keys[3], keys[11]])
     assert found == [key for key in keys if key not in (keys[3], keys[11])]
@@ -229,7 +231,7 @@ return api.several("c", keys).then((found) => [[...found.keys()], asked]);
 """
 
 
-def test_what_is_changed_while_a_list_is_read_is_marked_in_it(
+def test_a_change_made_while_a_list_is_read_is_marked_in_it(
     browser: Browser, writer: Writer
 ) -> None:
     for key in ("a1", "a2", "b1"):

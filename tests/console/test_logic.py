@@ -50,7 +50,7 @@ def test_numbers_stay_as_they_were_written(page: Browser, indent: int) -> None:
     assert "".join(result.split()) == text
 
 
-def test_what_is_short_is_on_one_line(page: Browser) -> None:
+def test_short_values_are_on_one_line(page: Browser) -> None:
     value = {"a": [1, 2], "b": {"x": None}, "c": [[1]], "d": [], "e": ["long" * 30]}
     assert page.logic("return m.stringify(m.parse(a[0]), 2)", json.dumps(value)).split("\n") == [
         "{",
@@ -84,7 +84,7 @@ def test_members_stay_in_order_and_under_any_name(page: Browser) -> None:
         "\r\n\t0",
     ],
 )
-def test_it_reads_what_json_is(page: Browser, text: str) -> None:
+def test_valid_json_is_parsed(page: Browser, text: str) -> None:
     assert json.loads(page.logic("return m.stringify(m.parse(a[0]), 2)", text)) == json.loads(text)
 
 
@@ -107,7 +107,7 @@ def test_it_reads_what_json_is(page: Browser, text: str) -> None:
         ("\ufeff1", 1, 1),
     ],
 )
-def test_what_is_no_json_is_told_with_its_place(
+def test_invalid_json_is_reported_with_line_and_column(
     page: Browser, text: str, line: int, column: int
 ) -> None:
     found = page.logic(
@@ -116,7 +116,7 @@ def test_what_is_no_json_is_told_with_its_place(
     assert found == ["JsonError", line, column]
 
 
-def test_a_place_in_a_text_is_found_by_its_pointer(page: Browser) -> None:
+def test_the_position_of_a_pointer_in_a_text_is_found(page: Browser) -> None:
     """Or the nearest one around it, where there is no such place."""
     text = '{"a": [1, {"b/c": "x"}],\n "~": {"": null}}'
     places = {"": "{", "/a": "[1", "/a/1": '{"b', "/a/1/b~1c": '"x"', "/~0/": "null", "/a/7": "[1"}
@@ -157,7 +157,7 @@ def test_equality_is_that_of_json(page: Browser, one: str, other: str, same: boo
     assert page.logic(script, one, other) == [same] * 3
 
 
-def test_patches_are_what_a_person_would_write(page: Browser) -> None:
+def test_patches_are_like_those_a_person_would_write(page: Browser) -> None:
     before = {"a": 1, "list": [1, 2, 3, 4], "gone": {"x": 1}, "~/": 0}
     after = {"a": 2, "list": [1, 3, 4, 5], "~/": None, "new": []}
     patch = json.loads(
@@ -177,7 +177,7 @@ def test_patches_are_what_a_person_would_write(page: Browser) -> None:
     ]
 
 
-def test_tests_demand_the_old_values_before_anything_changes(page: Browser) -> None:
+def test_tests_compare_the_old_values_before_any_change(page: Browser) -> None:
     script = """const all = m.edits(m.parse(a[0]), m.parse(a[1]));
         return m.stringify(m.patchOf(all, new Set(all.map((e) => m.pointerOf(e.from)))))"""
     patch = json.loads(page.logic(script, "[1,2,3]", "[2,4]"))
@@ -186,7 +186,7 @@ def test_tests_demand_the_old_values_before_anything_changes(page: Browser) -> N
     assert patching.apply([1, 2, 3], patch) == [2, 4]
 
 
-def test_patches_make_one_value_into_the_other(page: Browser) -> None:
+def test_a_patch_turns_one_value_into_the_other(page: Browser) -> None:
     """For any two: by the gateway's own application, and by the console's check of itself."""
     rng = random.Random(20261121)
     pairs = [(before := value(rng, 3), changed(rng, before)) for _ in range(400)]
@@ -203,7 +203,7 @@ def test_patches_make_one_value_into_the_other(page: Browser) -> None:
         assert json.dumps(made, sort_keys=True) == json.dumps(after, sort_keys=True)
 
 
-def test_a_merge_is_the_rebase_that_the_gateway_makes(page: Browser) -> None:
+def test_a_merge_equals_the_rebase_of_the_gateway(page: Browser) -> None:
     """Where the gateway would rebase, the merge has no conflict, and the same result."""
     rng = random.Random(5)
     triples = []
@@ -249,7 +249,7 @@ MERGES = {
 
 
 @pytest.mark.parametrize("case", MERGES)
-def test_what_both_touched_is_a_conflict(page: Browser, case: str) -> None:
+def test_overlapping_changes_are_a_conflict(page: Browser, case: str) -> None:
     base, mine, theirs, pointers, value = MERGES[case]
     script = """const {value, conflicts} = m.merge(...a.map(m.parse));
         const mine = new Map(conflicts.map(({pointer}) => [pointer, "mine"]));
@@ -261,7 +261,7 @@ def test_what_both_touched_is_a_conflict(page: Browser, case: str) -> None:
         assert json.loads(chosen) == mine
 
 
-def test_events_come_whole_however_they_are_cut(page: Browser) -> None:
+def test_events_are_complete_however_the_stream_is_cut(page: Browser) -> None:
     stream = (
         'retry: 1000\n\nid: 7\nevent: commit\ndata: {"x":"\u00e4"}\n\n: note\nid: 8\n'
         "event: bookmark\ndata: {}\n\nevent: end\ndata: {}\n\n"
@@ -281,7 +281,7 @@ def test_events_come_whole_however_they_are_cut(page: Browser) -> None:
 @pytest.mark.parametrize(
     "name", ["shop", "a/b", "urn:li:(x,y)", "%2F", "a?b#c", "\U0001f600 +&=", "..x", "a//b/"]
 )
-def test_addresses_hold_any_name(page: Browser, name: str) -> None:
+def test_addresses_can_contain_any_name(page: Browser, name: str) -> None:
     script = """const [name] = a;
         const href = m.hrefOf({catalog: name, key: name, tab: "history", from: 3, to: null});
         const {page, catalog, key, tab, from, to} = m.parseRoute(href);
@@ -289,7 +289,7 @@ def test_addresses_hold_any_name(page: Browser, name: str) -> None:
     assert page.logic(script, name) == ["document", name, name, "history", "3", None]
 
 
-def test_addresses_that_say_nothing_show_the_catalogs(page: Browser) -> None:
+def test_an_invalid_address_shows_the_catalogs(page: Browser) -> None:
     for address in ("", "#", "#/", "#/nothing", "#/catalog/", "#/catalog/%zz"):
         assert page.logic("return m.parseRoute(a[0]).page", address) == "catalogs"
 
@@ -305,7 +305,7 @@ def test_addresses_that_say_nothing_show_the_catalogs(page: Browser) -> None:
         (["x"], False),
     ],
 )
-def test_a_commit_elsewhere_may_speak_of_a_document(
+def test_commits_that_mention_a_document_are_found(
     page: Browser, written: Any, speaks: bool
 ) -> None:
     script = """const patch = m.parse(a[0]);
@@ -324,7 +324,7 @@ def test_a_commit_elsewhere_may_speak_of_a_document(
         ("tests", {}, {}),
     ],
 )
-def test_guards_become_conditions(
+def test_guards_are_sent_as_conditions(
     page: Browser, guard: str, conditions: dict[str, str], query: dict[str, int]
 ) -> None:
     script = "return m.requirementsOf(a[0], {token: a[1]}, 7)"
@@ -390,7 +390,9 @@ def _table(choose: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_patch_by_fields_makes_the_edit_of_what_was_seen(page: Browser, seen: bool) -> None:
+def test_a_patch_by_fields_makes_the_edit_on_the_document_that_was_seen(
+    page: Browser, seen: bool
+) -> None:
     """Held to the gateway's own language; items of declared lists may come in another order."""
     choose = random.Random(f"fields {seen}")
     declared = parse_declarations(LISTS).lists_of("k")
@@ -432,7 +434,7 @@ def _unordered(table: Any) -> Any:
     return {**table, "columns": by_text(columns)}
 
 
-def test_a_schema_says_of_each_place_what_a_form_shows(page: Browser) -> None:
+def test_a_form_shows_what_the_schema_says_of_each_place(page: Browser) -> None:
     schema = {
         "title": "Table",
         "required": ["name"],
@@ -470,7 +472,7 @@ def test_a_schema_says_of_each_place_what_a_form_shows(page: Browser) -> None:
     ]
 
 
-def test_no_pattern_of_a_schema_holds_the_page_up(page: Browser) -> None:
+def test_no_pattern_of_a_schema_blocks_the_page(page: Browser) -> None:
     """The gateway's own search takes linear time, so its schemas may have any pattern."""
     patterns = [
         "(a+)+$",
@@ -495,7 +497,7 @@ def test_no_pattern_of_a_schema_holds_the_page_up(page: Browser) -> None:
 
 
 @pytest.mark.parametrize(("since", "reads"), [(4, [5]), (5, [5]), (7, [5, 8])])
-def test_a_document_is_read_again_that_may_have_changed_before_commits_are_told(
+def test_a_document_that_may_have_changed_before_the_feed_began_is_read_again(
     page: Browser, since: int, reads: list[int]
 ) -> None:
     """It is read beside the catalog's head, whose commits are told from the revision `since` on."""
@@ -552,7 +554,7 @@ def test_a_catalogs_settings_are_read_again_once_they_changed(
         ({"a": [{"x": 1}]}, {"a": [{"y": 1}]}, ["renamed a,0,x a,0,y"]),
     ],
 )
-def test_a_member_that_went_and_came_under_another_name_was_renamed(
+def test_a_member_with_the_same_value_under_a_new_name_counts_as_renamed(
     page: Browser, before: Any, after: Any, told: list[str]
 ) -> None:
     """Where just one came with what it had, beside it; yes, no and nothing are too common."""
@@ -562,7 +564,7 @@ def test_a_member_that_went_and_came_under_another_name_was_renamed(
     assert sorted(page.logic(script, json.dumps(before), json.dumps(after))) == told
 
 
-def test_a_key_is_of_a_request_until_that_is_refused(page: Browser) -> None:
+def test_an_idempotency_key_is_reused_until_its_request_is_refused(page: Browser) -> None:
     script = """
     let made = 0;
     const keys = new m.IdempotencyKeys(() => (made += 1));
@@ -596,7 +598,7 @@ def test_a_key_is_of_a_request_until_that_is_refused(page: Browser) -> None:
         (504, "[]", "unexpected_answer"),
     ],
 )
-def test_an_answer_that_is_none_leaves_a_write_unknown(
+def test_an_unreadable_answer_leaves_a_write_unknown(
     page: Browser, status: int, body: str, code: str
 ) -> None:
     """One that breaks off, or is a proxy's: sent again, the write has the same key."""
@@ -615,7 +617,7 @@ def test_an_answer_that_is_none_leaves_a_write_unknown(
     assert page.logic(script, status, body) == [code, 0, True]
 
 
-def test_what_is_asked_for_names_the_whole_document_too(page: Browser) -> None:
+def test_a_pointer_to_the_whole_document_is_sent_explicitly(page: Browser) -> None:
     """Without its pointer, a request to give it back is one to let go of all that one applied."""
     script = """
     const before = window.fetch;
@@ -634,7 +636,7 @@ def test_what_is_asked_for_names_the_whole_document_too(page: Browser) -> None:
     ]
 
 
-def test_the_revision_at_a_moment_is_the_last_one_before_it(
+def test_the_revision_at_a_time_is_the_last_one_before_it(
     page: Browser, service: RunningGateway
 ) -> None:
     writer = Writer(service.url, uuid.uuid4().hex)
@@ -654,7 +656,7 @@ def test_the_revision_at_a_moment_is_the_last_one_before_it(
     assert (before, after, none) == (0, 3, [0, 0])
 
 
-def test_items_are_named_by_their_numbers_as_the_gateway_names_them(page: Browser) -> None:
+def test_numeric_keys_of_items_are_written_as_the_gateway_writes_them(page: Browser) -> None:
     rule = parse_declarations([{"keys": "*", "pointer": "/f", "item_key": ["id"]}])
     keys = rule.lists_of("k").at(("f",))
     assert isinstance(keys, ArrayKeys)

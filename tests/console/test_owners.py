@@ -27,7 +27,7 @@ def shared(writer: Writer) -> Writer:
     return writer
 
 
-def test_owners_stand_beside_their_fields_pipelines_and_people_apart(
+def test_the_owners_of_fields_are_shown_with_pipelines_and_people_apart(
     browser: Browser, shared: Writer, screenshot: Screenshot
 ) -> None:
     browser.open(shared.catalog, T)
@@ -54,7 +54,7 @@ def test_owners_stand_beside_their_fields_pipelines_and_people_apart(
     assert not any("audit" in mark for mark in browser.run(MARKS))
 
 
-def test_an_edit_that_is_sent_at_once_is_asked_about_too(browser: Browser, shared: Writer) -> None:
+def test_an_edit_sent_at_once_asks_before_a_takeover(browser: Browser, shared: Writer) -> None:
     """Before what will be sent was drawn, as by Ctrl+Enter after the last key."""
     browser.open(shared.catalog, T, "edit")
     browser.wait_editor()
@@ -68,7 +68,7 @@ def test_an_edit_that_is_sent_at_once_is_asked_about_too(browser: Browser, share
     assert shared.read(T)["tier"] == 1
 
 
-def test_who_edits_a_pipelines_field_says_first_whether_to_take_it_over(
+def test_editing_a_pipelines_field_asks_for_a_takeover_first(
     browser: Browser, shared: Writer, screenshot: Screenshot
 ) -> None:
     before = shared.owners(T)
@@ -119,7 +119,7 @@ def test_who_edits_a_pipelines_field_says_first_whether_to_take_it_over(
     browser.applied(7)
 
 
-def test_a_pipelines_field_is_taken_over_where_it_stands_and_given_back_there(
+def test_a_pipelines_field_can_be_taken_over_and_given_back_in_place(
     browser: Browser, shared: Writer, screenshot: Screenshot
 ) -> None:
     before = shared.owners(T)
@@ -168,7 +168,9 @@ def test_a_pipelines_field_is_taken_over_where_it_stands_and_given_back_there(
     assert shared.owners(T)["/tier"] == ["nightly"]
 
 
-def test_owners_of_items_with_keys_stand_beside_them(browser: Browser, writer: Writer) -> None:
+def test_the_owners_of_items_with_keys_are_shown_beside_them(
+    browser: Browser, writer: Writer
+) -> None:
     writer.set_settings({"arrays": [{"keys": "*", "pointer": "/columns", "item_key": ["name"]}]})
     writer.apply(T, {"columns": [{"name": "id", "type": "int"}]}, "nightly")
     writer.patch(T, {"op": "add", "path": "/columns/0", "value": {"name": "a", "type": "text"}})

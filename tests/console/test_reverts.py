@@ -19,7 +19,7 @@ def _undo(browser: Browser, revision: int) -> None:
     browser.wait_text("dialog", "Undo what ", f" (revision {revision})?")
 
 
-def test_a_commit_is_undone_and_what_came_after_is_decided_about(
+def test_a_commit_can_be_undone_with_a_decision_about_later_changes(
     browser: Browser, writer: Writer, screenshot: Screenshot
 ) -> None:
     writer.put(T, {"owner": "ann", "tier": 1})
@@ -67,7 +67,7 @@ def test_a_commit_is_undone_and_what_came_after_is_decided_about(
     assert writer.read(T) == {"owner": "bob", "tier": 2}
 
 
-def test_each_contested_place_is_decided_about(
+def test_each_contested_place_can_be_decided_separately(
     browser: Browser, writer: Writer, screenshot: Screenshot
 ) -> None:
     writer.put(T, {"owner": "ann", "tier": 1, "rows": 10})

@@ -12,7 +12,7 @@ from tests.console.browser import DESK, PHONE, Browser
 from tests.console.writer import Writer
 
 
-def test_settings_are_shown_and_edited_and_refused_at_their_places(
+def test_settings_can_be_edited_and_refusals_are_shown_at_their_place(
     browser: Browser, writer: Writer
 ) -> None:
     writer.put("tables/t", {"name": 1, "rows": [{"n": 1}, {"n": "x"}]})
@@ -64,8 +64,10 @@ def test_settings_are_shown_and_edited_and_refused_at_their_places(
     assert browser.selected('{"n": "x"}')
 
 
-def test_settings_that_are_edited_nowhere_are_followed(browser: Browser, writer: Writer) -> None:
-    """Who looks at them is told that they changed, and that there are some now."""
+def test_settings_are_updated_live_unless_they_are_being_edited(
+    browser: Browser, writer: Writer
+) -> None:
+    """The open page says that they changed, and that there are some now."""
     writer.put("k", 1)
     browser.open(writer.catalog, None, "settings")
     writer.set_schema({"type": "integer"})
@@ -80,7 +82,7 @@ def test_settings_that_are_edited_nowhere_are_followed(browser: Browser, writer:
     browser.wait_text("h1", "Catalogs")
 
 
-def test_a_rule_takes_the_place_of_no_other(browser: Browser, writer: Writer) -> None:
+def test_adding_a_rule_replaces_no_other(browser: Browser, writer: Writer) -> None:
     """Not even one that is for the same documents."""
     writer.set_settings({"schemas": {"*": {"required": ["owner"]}}})
     browser.open(writer.catalog, None, "settings")
@@ -102,7 +104,7 @@ def test_a_rule_takes_the_place_of_no_other(browser: Browser, writer: Writer) ->
     assert '"age_seconds": 2592000' in browser.source
 
 
-def test_what_is_half_filled_in_goes_with_the_edit(browser: Browser, writer: Writer) -> None:
+def test_half_filled_in_rows_are_discarded_with_the_edit(browser: Browser, writer: Writer) -> None:
     """Where it is discarded, and where what others set is shown instead."""
     writer.set_settings({"retention": {"age_seconds": 86400}})
     browser.open(writer.catalog, None, "settings")
@@ -126,7 +128,7 @@ def test_what_is_half_filled_in_goes_with_the_edit(browser: Browser, writer: Wri
     assert browser.labelled("Days").get_property("value") == "1"
 
 
-def test_settings_are_made_by_a_form_and_tried_before(
+def test_settings_can_be_made_with_a_form_and_tried_first(
     browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
 ) -> None:
     """Without JSON: a schema, a list with keys, retention; a dry run names what would break."""

@@ -39,7 +39,7 @@ def signing_in(mongodb_uri: str, provider: Provider) -> Iterator[RunningGateway]
         client.drop_database(database)
 
 
-def test_one_signs_in_at_the_provider_and_out_of_it(
+def test_a_person_can_sign_in_at_the_provider_and_sign_out(
     a_browser: Callable[[int], Browser],
     signing_in: RunningGateway,
     provider: Provider,

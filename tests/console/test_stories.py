@@ -83,7 +83,7 @@ def test_user_1_wants_to_untrack_a_table_but_user_2_adds_a_relationship_to_it_be
     assert tables.read(T) is None
 
 
-def test_a_relationship_that_no_feed_has_told_of_yet_is_caught_when_it_is_sent(
+def test_a_relationship_not_yet_in_the_feed_refuses_the_deletion(
     browser: Browser, tables: Writer, screenshot: Screenshot
 ) -> None:
     """Story 2, in the moment between the feed and the click: the gateway refuses."""
@@ -100,7 +100,7 @@ def test_a_relationship_that_no_feed_has_told_of_yet_is_caught_when_it_is_sent(
     browser.wait_text("main", "There is no such document now")
 
 
-def test_a_thing_within_the_document_is_removed_while_i_edit_it(
+def test_a_member_is_removed_while_i_edit_it(
     browser: Browser, second_browser: Browser, tables: Writer, screenshot: Screenshot
 ) -> None:
     """Story 1 within one document: the member I edit is gone; I decide which of the two stands."""
@@ -135,7 +135,7 @@ def test_a_thing_within_the_document_is_removed_while_i_edit_it(
     second_browser.wait_text("main .tree", "permissions")
 
 
-def test_an_edit_is_reapplied_on_top_of_what_others_did_elsewhere_in_it(
+def test_an_edit_is_reapplied_on_top_of_other_changes(
     browser: Browser, tables: Writer, screenshot: Screenshot
 ) -> None:
     browser.open(tables.catalog, T, "edit")
@@ -166,7 +166,7 @@ def test_an_edit_is_reapplied_on_top_of_what_others_did_elsewhere_in_it(
     ]
 
 
-def test_after_the_database_was_put_back_the_page_comes_to_what_is_there(
+def test_after_the_database_was_set_back_the_page_shows_the_current_state(
     a_browser: Callable[[int], Browser], mongodb_uri: str
 ) -> None:
     """Though that is an earlier revision than the one that it shows."""
@@ -215,7 +215,7 @@ def backup(mongodb_uri: str, database: str) -> Callable[[], None]:
     return put_back
 
 
-def test_a_stale_edit_that_is_sent_all_the_same_comes_to_the_same_place(
+def test_a_stale_edit_that_is_sent_anyway_shows_the_same_choice(
     browser: Browser, tables: Writer, screenshot: Screenshot
 ) -> None:
     """No feed: the gateway's 412 says it, with what changed and who did; nothing is applied."""
@@ -230,7 +230,7 @@ def test_a_stale_edit_that_is_sent_all_the_same_comes_to_the_same_place(
     assert tables.read(T)["owner"] == "bob"
 
 
-def test_a_test_that_fails_comes_to_the_same_place(browser: Browser, tables: Writer) -> None:
+def test_a_failed_test_shows_the_same_choice(browser: Browser, tables: Writer) -> None:
     """409: the patch demands an old value that isn't there any more."""
     browser.open(tables.catalog, T, "edit")
     browser.deafen()
@@ -244,7 +244,7 @@ def test_a_test_that_fails_comes_to_the_same_place(browser: Browser, tables: Wri
     assert tables.read(T)["owner"] == "bob"
 
 
-def test_the_gateway_rebases_where_that_is_asked_for(browser: Browser, tables: Writer) -> None:
+def test_the_gateway_rebases_if_asked(browser: Browser, tables: Writer) -> None:
     browser.open(tables.catalog, T, "edit")
     browser.deafen()
     browser.edit(('"comment": ""', '"comment": "mine"'))
@@ -256,7 +256,7 @@ def test_the_gateway_rebases_where_that_is_asked_for(browser: Browser, tables: W
     assert tables.commits()[-1]["rebased_from"]
 
 
-def test_overwriting_takes_a_second_word_and_says_what_is_lost(
+def test_overwriting_needs_a_confirmation_that_names_the_losses(
     browser: Browser, tables: Writer, screenshot: Screenshot
 ) -> None:
     browser.open(tables.catalog, T, "edit")
@@ -285,7 +285,7 @@ def test_overwriting_takes_a_second_word_and_says_what_is_lost(
     assert tables.read(T) == TABLE | {"owner": "me", "columns": ["id", "mine", "name"]}
 
 
-def test_a_document_removed_while_i_edit_it_can_be_made_again(
+def test_a_document_removed_during_an_edit_can_be_created_again(
     browser: Browser, tables: Writer, screenshot: Screenshot
 ) -> None:
     """Story 1 with an edit: re-apply knows nothing to apply it to, but for the whole."""
@@ -304,7 +304,7 @@ def test_a_document_removed_while_i_edit_it_can_be_made_again(
     assert tables.read(T) == TABLE | {"owner": "me"}
 
 
-def test_my_own_change_makes_nothing_stale(browser: Browser, tables: Writer) -> None:
+def test_my_own_change_does_not_make_the_page_stale(browser: Browser, tables: Writer) -> None:
     browser.open(tables.catalog, T, "edit")
     for revision, (old, new) in enumerate([("ann", "bob"), ("bob", "eve")], 3):
         browser.edit((f'"{old}"', f'"{new}"'))
@@ -318,7 +318,7 @@ def test_my_own_change_makes_nothing_stale(browser: Browser, tables: Writer) -> 
         browser.wait_editor()
 
 
-def test_nothing_is_stale_that_nobody_changed(browser: Browser, tables: Writer) -> None:
+def test_unrelated_changes_do_not_make_an_edit_stale(browser: Browser, tables: Writer) -> None:
     """Other documents, a touch, a write that changes nothing: no alarm."""
     browser.open(tables.catalog, T, "edit")
     browser.edit(('"ann"', '"me"'))
@@ -331,9 +331,7 @@ def test_nothing_is_stale_that_nobody_changed(browser: Browser, tables: Writer) 
     browser.wait_text("main", "Applied")
 
 
-def test_the_list_says_that_it_is_stale(
-    browser: Browser, tables: Writer, screenshot: Screenshot
-) -> None:
+def test_a_stale_list_is_marked(browser: Browser, tables: Writer, screenshot: Screenshot) -> None:
     browser.open(tables.catalog)
     browser.wait_text(".rows", T, X)
     tables.delete(X)
@@ -348,8 +346,8 @@ def test_the_list_says_that_it_is_stale(
     assert browser.text(STALE) == ""
 
 
-def test_the_feed_is_taken_up_again_where_it_broke(browser: Browser, tables: Writer) -> None:
-    """Who was away is told what happened meanwhile, each thing once."""
+def test_the_feed_resumes_where_it_was_interrupted(browser: Browser, tables: Writer) -> None:
+    """After an outage the page shows what happened meanwhile, each thing once."""
     browser.open(tables.catalog, T)
     browser.offline(True)
     browser.wait_text("#state", "Reconnecting")

@@ -22,7 +22,7 @@ Screenshot = Callable[[Browser, str], None]
 OWN = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-def test_the_admin_sees_how_far_a_subscription_is_and_pauses_it(
+def test_an_admin_sees_the_progress_of_a_subscription_and_pauses_it(
     browser: Browser, writer: Writer
 ) -> None:
     writer.put("k", 1)
@@ -117,7 +117,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         browser.wait_text("main", "Nothing is delivered yet")
 
 
-def test_a_change_begins_where_one_says_and_has_a_new_secret(
+def test_a_subscription_can_be_restarted_at_a_revision_with_a_new_secret(
     browser: Browser, writer: Writer, screenshot: Screenshot
 ) -> None:
     writer.put("k", 1)
@@ -151,7 +151,7 @@ def test_a_change_begins_where_one_says_and_has_a_new_secret(
         browser.wait_text(".subscriptions", "2 secrets")
 
 
-def test_a_refusal_stands_beside_what_it_is_about(
+def test_a_refusal_is_shown_at_its_field(
     browser: Browser, writer: Writer, screenshot: Screenshot
 ) -> None:
     writer.put("k", 1)
@@ -205,7 +205,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
     refused("Name", "one-more", "has 20 subscriptions; the limit is 20")
 
 
-def test_a_change_overwrites_nothing_that_was_not_seen(browser: Browser, writer: Writer) -> None:
+def test_a_change_does_not_overwrite_an_unseen_one(browser: Browser, writer: Writer) -> None:
     writer.put("k", 1)
     writer.subscribe("cache", "https://search.example.com/in")
     browser.open(writer.catalog, None, "subscriptions")
@@ -228,7 +228,7 @@ def guarded(mongodb_uri: str) -> Iterator[tuple[RunningGateway, str]]:
         yield running, database
 
 
-def test_who_is_no_admin_is_not_shown_them(
+def test_only_admins_see_subscriptions(
     a_browser: Any, guarded: tuple[RunningGateway, str], mongodb_uri: str
 ) -> None:
     """Nor asked for by the page: the gateway would refuse it."""

@@ -113,7 +113,7 @@ def test_an_edit_is_not_lost_by_signing_out(
     browser.wait_text("dialog", "Sign in")
 
 
-def test_who_is_no_admin_everywhere_makes_no_tokens(
+def test_only_an_admin_of_every_catalog_can_create_tokens(
     browser: Browser, guarded: tuple[RunningGateway, Callable[..., str]]
 ) -> None:
     running, issue = guarded

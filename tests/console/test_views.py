@@ -211,7 +211,7 @@ TECHNICAL = re.compile(
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_everybody_can_use_it(
+def test_every_view_is_accessible(
     browser: Browser, table: Writer, screenshot: Screenshot, view: str
 ) -> None:
     """By axe: no violation in light or in dark; on a phone nothing is wider than the screen; and
@@ -245,7 +245,9 @@ def test_everybody_can_use_it(
     assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
-def test_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:
+def test_a_document_can_be_edited_and_deleted_by_keyboard_only(
+    browser: Browser, table: Writer
+) -> None:
     """From the list of catalogs to a changed document, and to who removes it, without a mouse."""
     browser.open(table.catalog)
     browser.keys(Keys.TAB)
@@ -299,7 +301,7 @@ def test_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:
     assert table.read(T) is None
 
 
-def test_a_list_that_is_drawn_anew_keeps_the_focus(browser: Browser, table: Writer) -> None:
+def test_a_redrawn_list_keeps_the_focus(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog)
     browser.wait_text("main", T)
     browser.tab_to(T)
@@ -308,7 +310,7 @@ def test_a_list_that_is_drawn_anew_keeps_the_focus(browser: Browser, table: Writ
     assert browser.focused().startswith(T)
 
 
-def test_what_is_told_is_told_to_those_who_listen(browser: Browser, table: Writer) -> None:
+def test_screen_readers_are_told_about_stale_documents(browser: Browser, table: Writer) -> None:
     """Staleness in an alert, that was there before; landmarks; a heading that has the focus."""
     browser.open(table.catalog, T)
     roles = browser.run(
@@ -322,7 +324,7 @@ def test_what_is_told_is_told_to_those_who_listen(browser: Browser, table: Write
     assert "anonymous changed this document" in said
 
 
-def test_numbers_survive_an_edit_of_something_else(browser: Browser, table: Writer) -> None:
+def test_large_numbers_survive_an_edit_of_another_member(browser: Browser, table: Writer) -> None:
     """Beyond 2^53, by patch and by compare-and-set."""
     browser.open(table.catalog, T, "edit")
     for kind, old, new, revision in [("patch", "ann", "bob", 4), ("put", "bob", "eve", 5)]:
@@ -340,7 +342,7 @@ def test_numbers_survive_an_edit_of_something_else(browser: Browser, table: Writ
     browser.wait(lambda: table.read(T)["rows"] == 9007199254740995)
 
 
-def test_what_is_no_json_is_told_and_not_sent(browser: Browser, table: Writer) -> None:
+def test_invalid_json_is_marked_and_not_sent(browser: Browser, table: Writer) -> None:
     """At its line, and above the text; and nothing on the page moves."""
     browser.open(table.catalog, T, "edit")
     browser.wait_editor()
@@ -367,7 +369,7 @@ def _above(browser: Browser, upper: str, lower: str) -> bool:
     return bool(browser.run(script, upper, lower))
 
 
-def test_what_is_no_json_is_told_in_the_dialog_too_until_it_is_mended(
+def test_invalid_json_is_marked_in_the_dialog_until_it_is_corrected(
     browser: Browser, table: Writer
 ) -> None:
     _create(browser, table)
@@ -382,7 +384,7 @@ def test_what_is_no_json_is_told_in_the_dialog_too_until_it_is_mended(
     browser.wait(lambda: table.read("new") == {"a": 1, "b": 2})
 
 
-def test_a_refusal_goes_when_the_text_changes(browser: Browser, table: Writer) -> None:
+def test_a_refusal_disappears_when_the_text_changes(browser: Browser, table: Writer) -> None:
     table.set_schema({"properties": {"owner": {"enum": ["ann", "bob"]}}})
     browser.open(table.catalog, T, "edit")
     browser.edit(('"ann"', '"me"'))
@@ -394,7 +396,9 @@ def test_a_refusal_goes_when_the_text_changes(browser: Browser, table: Writer) -
     browser.wait(lambda: table.read(T)["owner"] == "bob")
 
 
-def test_a_catalog_that_there_is_not_is_told_and_made(browser: Browser, writer: Writer) -> None:
+def test_an_absent_catalog_is_explained_and_can_be_created(
+    browser: Browser, writer: Writer
+) -> None:
     browser.open(writer.catalog, wait=False)
     browser.wait_text("main", "There is no such catalog. Its first document creates it.")
     browser.wait_text("#state", "No such catalog", "anonymous")
@@ -405,7 +409,7 @@ def test_a_catalog_that_there_is_not_is_told_and_made(browser: Browser, writer: 
     browser.wait_text("main", "There is no such catalog.")
 
 
-def test_times_are_told_as_people_do_and_exactly_on_hover(browser: Browser, table: Writer) -> None:
+def test_times_are_relative_and_exact_on_hover(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T)
     browser.wait_text(".facts", "anonymous")
     script = "return [...document.querySelectorAll('time')].map((t) => [t.textContent, t.title])"
@@ -419,7 +423,7 @@ def test_times_are_told_as_people_do_and_exactly_on_hover(browser: Browser, tabl
     browser.wait(lambda: all("3 hours ago" in text for text, _ in browser.run(script)))
 
 
-def test_an_edit_is_not_lost_by_going_elsewhere(browser: Browser, table: Writer) -> None:
+def test_leaving_the_page_does_not_lose_an_edit(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T, "edit")
     browser.edit(('"ann"', '"me"'))
     browser.press("History")
@@ -435,7 +439,7 @@ def test_an_edit_is_not_lost_by_going_elsewhere(browser: Browser, table: Writer)
     browser.wait_text("h1", "Catalogs")
 
 
-def test_who_goes_back_while_asked_stays_where_he_was(browser: Browser, table: Writer) -> None:
+def test_going_back_during_the_question_stays_on_the_page(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T, "edit")
     browser.edit(('"ann"', '"me"'))
     browser.press("Catalogs")
@@ -449,7 +453,7 @@ def test_who_goes_back_while_asked_stays_where_he_was(browser: Browser, table: W
     assert browser.run("return location.hash") == "#/"
 
 
-def test_what_is_typed_while_an_edit_is_sent_is_not_lost(browser: Browser, table: Writer) -> None:
+def test_text_typed_while_an_edit_is_sent_is_kept(browser: Browser, table: Writer) -> None:
     """Not even where it is no JSON yet; it is an edit of what was saved."""
     browser.open(table.catalog, T, "edit")
     for owner, more, revision in (("bob", "bobby", 4), ("eve", "evelyn", 6)):
@@ -472,7 +476,7 @@ def test_what_is_typed_while_an_edit_is_sent_is_not_lost(browser: Browser, table
         browser.press("Edit")
 
 
-def test_any_two_revisions_are_compared(browser: Browser, table: Writer) -> None:
+def test_two_arbitrary_revisions_can_be_compared(browser: Browser, table: Writer) -> None:
     table.replace(T, "/owner", "bob")
     table.delete(T)
     table.put(T, {"again": True})
@@ -488,7 +492,7 @@ def test_any_two_revisions_are_compared(browser: Browser, table: Writer) -> None
     browser.wait_text(".comparison", "From revision 1 to 4", "/owner")
 
 
-def test_a_document_is_made_but_none_replaced(browser: Browser, table: Writer) -> None:
+def test_a_document_is_created_but_never_replaced(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog)
     browser.press("New document")
     browser.labelled("Key").send_keys(T)
@@ -502,7 +506,7 @@ def test_a_document_is_made_but_none_replaced(browser: Browser, table: Writer) -
     assert table.read("a/../ä?#%2F 1") == {}
 
 
-def test_what_others_wrote_is_text_and_nothing_else(browser: Browser, writer: Writer) -> None:
+def test_text_written_by_others_is_never_run_as_markup(browser: Browser, writer: Writer) -> None:
     """In keys, values, names of members, messages, attributes: shown as it is, never run."""
     attack = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
     writer.put(attack, {attack: attack, "__proto__": {"x": 1}}, message=attack)
@@ -564,7 +568,7 @@ def test_a_large_document_stays_usable(browser: Browser, writer: Writer) -> None
     browser.wait_text("main", "Applied, as revision 2.")
 
 
-def test_it_asks_for_a_token_and_says_what_one_may_not(
+def test_the_page_asks_for_a_token_and_explains_a_refusal(
     browser: Browser,
     guarded: tuple[RunningGateway, Callable[..., str]],
     screenshot: Screenshot,

@@ -31,7 +31,7 @@ def table(writer: Writer) -> Writer:
     return writer
 
 
-def test_tokens_revisions_and_pointers_are_shown_to_those_who_want_them(
+def test_tokens_revisions_and_pointers_are_shown_on_request(
     browser: Browser, table: Writer, screenshot: Screenshot
 ) -> None:
     browser.details(False)
@@ -53,7 +53,7 @@ def test_tokens_revisions_and_pointers_are_shown_to_those_who_want_them(
     browser.wait_text("main", "Token")
 
 
-def test_a_dialog_goes_with_the_page_that_it_is_of(browser: Browser, table: Writer) -> None:
+def test_a_dialog_closes_with_its_page(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog)
     browser.press(T)
     browser.press("Delete …")
@@ -92,7 +92,7 @@ def test_the_preview_breaks_between_words(browser: Browser, table: Writer) -> No
     assert broken == []
 
 
-def test_what_was_done_is_told_for_a_while(browser: Browser, table: Writer) -> None:
+def test_a_success_message_disappears_after_a_while(browser: Browser, table: Writer) -> None:
     """Until the next edit, another tab, or some seconds later."""
     browser.open(table.catalog, T, "edit")
     for revision, comment in [(4, "one"), (5, "two")]:
@@ -106,7 +106,7 @@ def test_what_was_done_is_told_for_a_while(browser: Browser, table: Writer) -> N
         browser.wait(lambda: "Applied" not in browser.text("main"))
 
 
-def test_what_contains_a_text_stands_under_its_folders(browser: Browser, table: Writer) -> None:
+def test_keys_that_contain_a_text_are_grouped_in_folders(browser: Browser, table: Writer) -> None:
     table.bulk({"views/orders": 1, "tables/orders": 2, "tables/a/orders": 3, "orders": 4})
     browser.open(table.catalog)
     browser.choose("input[name=finds][value=contain]")
@@ -119,7 +119,7 @@ def test_what_contains_a_text_stands_under_its_folders(browser: Browser, table: 
     browser.wait(lambda: browser.run(names) == ["orders"])
 
 
-def test_what_one_touches_is_large_enough(browser: Browser, table: Writer) -> None:
+def test_touch_targets_are_large_enough(browser: Browser, table: Writer) -> None:
     places = [(None, None), (None, "home"), (None, "settings"), (T, None)]
     browser.open(table.catalog, T, "history")
     for key, tab in [*places, (T, "edit"), (T, "history"), (T, "attributes")]:
@@ -135,7 +135,7 @@ def test_what_one_touches_is_large_enough(browser: Browser, table: Writer) -> No
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["390", "360"])
-def test_a_phone_shows_the_document_and_not_the_frame(
+def test_a_phone_shows_the_document_instead_of_the_navigation(
     browser: Browser, table: Writer, screenshot: Screenshot, size: tuple[int, int]
 ) -> None:
     browser.details(False)

@@ -60,7 +60,7 @@ def worker(mongodb_uri: str) -> Iterator[Worker]:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_once_stopped_or_filled_a_worker_stays_within_the_bounds(
+def test_programs_that_once_blocked_or_filled_a_worker_stay_within_the_bounds(
     worker: Worker, name: str, written: list[list[Request]]
 ) -> None:
     catalog = f"known-{_SAME_DOCUMENTS.get(name, name)}"
@@ -110,7 +110,7 @@ def test_a_mutation_changes_a_few_genes() -> None:
         assert 0 < sum(one != other for one, other in zip(genes, changed, strict=True)) <= 5
 
 
-def test_every_operation_of_the_contract_and_every_parameter_of_it_is_searched() -> None:
+def test_every_operation_and_parameter_of_the_contract_is_searched() -> None:
     """What is missing here belongs to benchmarks/cost/contract.py."""
     places = {name for each in operations() for where, name in each.parameters if where == "path"}
     asked = {each for each in _all_parameters() if each[0] != "path"}
@@ -124,7 +124,7 @@ def _all_parameters() -> set[tuple[str, str]]:
     return {each for operation in operations() for each in operation.parameters}
 
 
-def test_an_operation_is_asked_for_where_it_is_and_with_each_of_its_parameters() -> None:
+def test_an_operation_is_called_on_its_path_with_each_of_its_parameters() -> None:
     for each in operations():
         given: set[str] = set()
         for seed in range(120):

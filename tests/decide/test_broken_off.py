@@ -97,7 +97,7 @@ def a_batch(middle: Request) -> tuple[Request, ...]:
 
 
 @pytest.mark.parametrize("refuses", [False, True], ids=["applied", "refused"])
-def test_wherever_it_is_broken_off_it_was_never_sent(refuses: bool) -> None:
+def test_a_request_broken_off_at_any_point_has_no_effect(refuses: bool) -> None:
     """Or it is decided to its end: then it is what it would have been anyway."""
     compare = (IsAbsent("k"),) if refuses else (IsAbsent("a"),)
     heavy = a_request(compare=compare)
@@ -123,7 +123,7 @@ def test_wherever_it_is_broken_off_it_was_never_sent(refuses: bool) -> None:
 
 
 def test_the_key_of_a_broken_off_request_decides_nothing() -> None:
-    """Sent again in the same batch it is decided anew."""
+    """Sent again in the same batch, it is decided again."""
     heavy = a_request()
     twice = decided(heavy, a_request(), accounts=[CpuAccount(5), None])
     refused(twice.outcomes[0], TooMuchWork)
@@ -132,7 +132,7 @@ def test_the_key_of_a_broken_off_request_decides_nothing() -> None:
     assert not outcome.replayed
 
 
-def test_an_account_lasts_through_all_tries() -> None:
+def test_an_account_covers_all_tries() -> None:
     """A race that is lost again and again is no way to more time."""
     heavy = a_request()
     account = CpuAccount(lines_of(heavy) * 2.5)
@@ -140,7 +140,7 @@ def test_an_account_lasts_through_all_tries() -> None:
     assert [isinstance(each, Applied) for each in outcomes] == [True, True, False]
 
 
-def test_a_section_is_broken_off_though_its_code_handles_all_exceptions() -> None:
+def test_a_section_that_catches_all_exceptions_is_still_broken_off() -> None:
     done: list[str] = []
 
     @cpu.in_section
@@ -158,25 +158,25 @@ def test_a_section_is_broken_off_though_its_code_handles_all_exceptions() -> Non
     assert not cpu.draw(1.0)  # it is no section any more
 
 
-def test_what_is_whole_is_neither_interrupted_nor_broken_off() -> None:
+def test_an_uninterrupted_section_is_neither_interrupted_nor_broken_off() -> None:
     with cpu.section(CpuAccount(1.0)), cpu.uninterrupted():
         assert cpu.draw(100.0) is False
     assert cpu.draw(100.0) is False
 
 
-def test_a_section_in_what_is_whole_is_a_part_of_it() -> None:
+def test_a_section_inside_an_uninterrupted_one_belongs_to_it() -> None:
     cpu.begin(1.0)
     with cpu.section(cpu.own_account()), cpu.uninterrupted():
         assert cpu.in_section(lambda: cpu.draw(100.0))() is False
 
 
-def test_what_has_its_result_gives_turns_to_its_end() -> None:
+def test_a_request_with_its_result_yields_but_is_not_broken_off() -> None:
     with cpu.section(CpuAccount(1.0)):
         cpu.conclude()
         assert cpu.draw(100.0) is True
 
 
-def test_what_a_request_reads_draws_on_its_account_and_the_process_on_none() -> None:
+def test_reading_for_a_request_uses_its_account_and_reading_for_the_process_none() -> None:
     cpu.begin(1.0)
     assert cpu.interruptible(lambda: cpu.draw(0.6))() is True
     with pytest.raises(TooMuchWork):
@@ -189,7 +189,7 @@ def test_what_a_request_reads_draws_on_its_account_and_the_process_on_none() -> 
         cpu.in_section(lambda: cpu.draw(0.1))()
 
 
-def test_what_tells_of_what_is_done_is_not_broken_off() -> None:
+def test_a_concluded_request_is_not_broken_off() -> None:
     cpu.begin(1.0)
     cpu.conclude()  # it was decided
     assert cpu.in_section(lambda: cpu.draw(100.0))() is True
@@ -226,7 +226,7 @@ def in_a_statement(compute: Callable[[], None]) -> Callable[[], None]:
 
 @pytest.mark.parametrize("compute", [computing, used_up_at_the_end, without_memory, failing])
 @pytest.mark.parametrize("as_section", [cpu.in_section, cpu.interruptible, in_a_statement])
-def test_nothing_is_broken_off_where_a_section_begins_or_ends(
+def test_nothing_is_broken_off_at_the_edges_of_a_section(
     as_section: Callable[[Callable[[], None]], Callable[[], None]], compute: Callable[[], None]
 ) -> None:
     """A signal may come before any instruction: of the refusal that is made, too."""
@@ -271,6 +271,6 @@ def test_nothing_is_broken_off_where_a_section_begins_or_ends(
         body.document_bytes,
     ],
 )
-def test_whatever_reads_a_body_is_a_section(read: Callable[..., object]) -> None:
+def test_every_reader_of_a_body_is_a_section(read: Callable[..., object]) -> None:
     """Others have their turn in its midst, and it is broken off."""
     assert read.__code__ in cpu._EDGES

@@ -48,33 +48,33 @@ class TestSchemas:
             extended({"op": "add", "path": "/n", "value": "1"}),
         ],
     )
-    def test_every_kind_of_write_is_held_to_them(self, edit: Edit) -> None:
+    def test_every_kind_of_write_is_validated(self, edit: Edit) -> None:
         violation = self.refused(ask(edit, key="nx"), nx={"n": 0})
         assert (violation.key, violation.pattern) == ("nx", "n*")
         assert violation.errors[0]["pointer"] == "/n"
         assert violation.errors[0]["message"]
 
-    def test_every_schema_whose_pattern_fits_counts(self) -> None:
+    def test_every_schema_whose_pattern_matches_counts(self) -> None:
         assert self.refused(ask(put({}), key="nx")).pattern == "*x"
 
-    def test_a_moved_document_is_held_to_those_of_its_new_key(self) -> None:
+    def test_a_moved_document_must_match_the_schemas_of_its_new_key(self) -> None:
         assert self.refused(ask(MoveKey("m"), key="k"), k={"n": 1}).key == "m"
 
-    def test_the_state_in_the_end_counts_not_those_on_the_way(self) -> None:
+    def test_the_final_state_counts_not_the_states_on_the_way(self) -> None:
         edits = (KeyEdit("nx", put({"n": "x"})), KeyEdit("nx", replace("/n", 1)))
         (outcome,) = run(self.SETTINGS, ask(Get(), edits=edits))
         assert isinstance(outcome, Applied)
 
-    def test_attributes_and_deletions_are_free(self) -> None:
+    def test_attributes_and_deletions_are_not_validated(self) -> None:
         requests = [ask(EditAttributes(put({"n": "x"})), key="m"), ask(Delete(), key="m")]
         outcomes = run(self.SETTINGS, *requests, m={})
         assert [type(each) for each in outcomes] == [Applied, Applied]
 
-    def test_an_equal_value_is_a_no_op_though_a_schema_came_meanwhile(self) -> None:
+    def test_an_equal_value_is_a_no_op_even_under_a_newer_schema(self) -> None:
         (outcome,) = run(self.SETTINGS, ask(put({}), key="m"), m={})
         assert isinstance(outcome, Unchanged)
 
-    def test_new_settings_hold_for_the_next_request_of_the_batch(self) -> None:
+    def test_new_settings_apply_to_the_next_request_of_the_batch(self) -> None:
         outcomes = run(
             {},
             ask(put({"n": "x"}), key="nx"),
@@ -83,13 +83,13 @@ class TestSchemas:
         )
         assert [type(each) for each in outcomes] == [Applied, Applied, Refused]
 
-    def test_settings_that_are_none_are_never_committed(self) -> None:
+    def test_invalid_settings_are_never_committed(self) -> None:
         for content in ([], {"schemas": {"a": {"type": "x"}}}, {"require_precondition": 1}):
             (outcome,) = run({}, ask(put(content), key=SETTINGS_KEY))
             refused(outcome, SettingsInvalid)
 
 
-def test_rules_follow_the_content_also_where_one_commit_id_had_two() -> None:
+def test_compiled_settings_depend_on_the_content_not_only_on_the_commit_id() -> None:
     """A patch of the settings that lost its race is decided again, under the same commit id."""
     first = settings({"require_precondition": True})
     second = settings({"require_precondition": False})
@@ -120,7 +120,7 @@ class TestRequiredPreconditions:
             extended({"op": "increment", "path": "/n"}),
         ],
     )
-    def test_a_write_without_one_is_refused(self, edit: Edit) -> None:
+    def test_a_write_without_a_precondition_is_refused(self, edit: Edit) -> None:
         refused(self.outcome(ask(edit)), ConditionRequired)
 
     @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ class TestRequiredPreconditions:
             {"compare": (IsAbsent("m"),)},
         ],
     )
-    def test_any_one_will_do(self, fields: Any) -> None:
+    def test_any_precondition_is_enough(self, fields: Any) -> None:
         assert isinstance(self.outcome(ask(put(2), **fields)), Applied)
 
     @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ class TestRequiredPreconditions:
             Touch(),
         ],
     )
-    def test_so_does_a_test_and_what_writes_no_document_needs_none(self, edit: Edit) -> None:
+    def test_a_test_counts_and_edits_of_no_document_need_none(self, edit: Edit) -> None:
         assert isinstance(self.outcome(ask(edit)), Applied | Unchanged)
 
     @pytest.mark.parametrize("first", [("", Touch()), ("k", Get()), ("k", put({"n": 1}))])
-    def test_every_edit_of_a_request_needs_one(self, first: tuple[str, Edit]) -> None:
+    def test_every_edit_of_a_request_needs_a_precondition(self, first: tuple[str, Edit]) -> None:
         edits = (KeyEdit(*first), KeyEdit("other", put(2)))
         refused(self.outcome(ask(Get(), edits=edits)), ConditionRequired)
 
-    def test_the_settings_themselves_need_none(self) -> None:
+    def test_a_change_of_the_settings_needs_no_precondition(self) -> None:
         assert isinstance(self.outcome(ask(put({}), key=SETTINGS_KEY)), Applied)
 
 
@@ -176,7 +176,7 @@ class TestRequiredPreconditions:
         ({"schemas": {"*": {"pattern": "(?=a)b"}}}, "/schemas/*/pattern"),
     ],
 )
-def test_what_can_be_no_settings_names_the_place(content: Any, pointer: str) -> None:
+def test_an_invalid_member_of_settings_is_named(content: Any, pointer: str) -> None:
     with pytest.raises(SettingsInvalid) as caught:
         parse_settings(content)
     assert caught.value.pointer == pointer

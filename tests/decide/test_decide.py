@@ -42,7 +42,7 @@ from tests.asking import (
 )
 
 
-def test_later_requests_see_what_earlier_ones_left() -> None:
+def test_later_requests_see_the_changes_of_earlier_ones() -> None:
     decision = run(
         view(document({"n": 1})),
         ask(replace("/n", 2)),
@@ -65,19 +65,19 @@ def test_one_refusal_changes_nothing_for_its_neighbours() -> None:
     assert decision.documents["k"].content == {"n": 3, "list": [1]}
 
 
-def test_the_state_it_was_given_is_left_as_it_was() -> None:
+def test_the_given_state_is_not_modified() -> None:
     base = document({"n": {"a": [1, 2]}})
     before = copy.deepcopy(base)
     run(view(base), ask(patch({"op": "add", "path": "/n/a/-", "value": 3})))
     assert base == before
 
 
-def test_times_increase_though_the_clock_stands_still_or_goes_back() -> None:
+def test_times_increase_even_if_the_clock_stands_still_or_goes_back() -> None:
     decision = run(view(time_us=NOW + 50), ask(put(1)), ask(put(2)))
     assert [c.time_us for c in decision.commits] == [NOW + 51, NOW + 52]
 
 
-def test_a_verdict_is_no_earlier_than_the_commits_before_it() -> None:
+def test_a_verdict_is_not_earlier_than_the_commits_before_it() -> None:
     """So it is kept as long as they are, though the clock of who decides is a week behind."""
     state = view(document({"n": 1}), time_us=NOW + 50)
     idempotency = Idempotency("p", "k", "f")
@@ -92,7 +92,7 @@ def test_an_equal_value_is_a_no_op() -> None:
     assert [type(o) for o in decision.outcomes] == [Unchanged, Unchanged]
 
 
-def test_true_is_not_one() -> None:
+def test_true_and_one_are_different() -> None:
     assert len(run(view(document({"n": 1})), ask(replace("/n", True))).commits) == 1
 
 
@@ -106,14 +106,14 @@ def test_an_absent_document_is_created_by_add_at_the_root_alone() -> None:
     assert (made.content, made.create_revision) == ({"a": 1}, 8)
 
 
-def test_removing_the_root_leaves_a_tombstone_and_creating_again_starts_anew() -> None:
+def test_removing_the_root_leaves_a_tombstone_and_a_new_document_has_a_new_life() -> None:
     remove = patch({"op": "remove", "path": ""})
     decision = run(view(document({"n": 1})), ask(remove), ask(put({"n": 1})))
     assert [c.changes[0].action for c in decision.commits] == ["delete", "put"]
     assert decision.documents["k"].create_revision == 9
 
 
-def test_deleting_what_is_not_there_is_a_no_op_unless_it_was_required() -> None:
+def test_deleting_an_absent_document_is_a_no_op_unless_it_must_exist() -> None:
     required = Preconditions(if_match=frozenset({ANY}))
     for state in (view(), view(document(ABSENT))):
         decision = run(state, ask(Delete()), ask(Delete(), conditions=required))
@@ -121,7 +121,7 @@ def test_deleting_what_is_not_there_is_a_no_op_unless_it_was_required() -> None:
         refused(decision.outcomes[1], ConditionFailed)
 
 
-def test_a_refusal_tells_the_current_token_and_what_was_expected() -> None:
+def test_a_refusal_carries_the_current_and_the_expected_token() -> None:
     base = document({"n": 1})
     stale = Preconditions(if_match=frozenset({"3-abababab"}))
     error = refused(only(run(view(base), ask(put(2), conditions=stale))), ConditionFailed)
@@ -214,13 +214,13 @@ def test_a_dry_run_is_decided_and_writes_nothing() -> None:
     assert not no_op.would_change
 
 
-def test_a_batch_over_its_size_leaves_the_rest_for_the_next() -> None:
+def test_a_batch_above_its_size_limit_ends_before_the_next_request() -> None:
     requests = [ask(put("x" * 600), key=key, size_bytes=602) for key in "abc"]
     decision = run(view(), *requests, rules=bounded(batch_bytes_max=1000))
     assert len(decision.outcomes) == len(decision.commits) == 1
 
 
-def test_a_commit_is_never_heavier_than_its_bound() -> None:
+def test_a_commit_is_never_larger_than_its_bound() -> None:
     """What grows on the way: numbers written out, and names and messages that are all escapes."""
     many = bounded(full_value_every=1, batch_bytes_max=300_000)
     values = json.loads("[" + ",".join(["1e15"] * 500) + "]")
@@ -241,7 +241,7 @@ def test_a_commit_is_never_heavier_than_its_bound() -> None:
     assert recorded < 300_000
 
 
-def test_verdicts_of_a_batch_take_no_more_than_its_bound() -> None:
+def test_the_verdicts_of_a_batch_are_bounded() -> None:
     """Each request has a few bytes of its own, and an outcome that names a thousand documents."""
     keys = [f"k{n}" for n in range(1000)]
     requests = [
@@ -263,7 +263,7 @@ def test_verdicts_of_a_batch_take_no_more_than_its_bound() -> None:
     assert len(alone.outcomes) == len(alone.verdicts) == 1
 
 
-def test_a_change_too_heavy_for_the_history_is_refused() -> None:
+def test_a_change_too_large_to_record_is_refused() -> None:
     """Sent in 2 MB, it would be recorded in 9 MB; the document it leaves is small."""
     values = json.loads("[" + ",".join(["1e15"] * 250_000) + "]")
     heavy = patch(
@@ -274,7 +274,7 @@ def test_a_change_too_heavy_for_the_history_is_refused() -> None:
     refused(only(run(view(), ask(heavy, size_bytes=2_500_100))), AboveLimit)
 
 
-def test_a_batch_ends_when_it_has_worked_through_enough() -> None:
+def test_a_batch_ends_after_enough_work() -> None:
     large = document({"n": 0}, size_bytes=4_000_000)
     requests = [ask(replace("/n", n)) for n in range(1, 13)]
     decision = run(view(large), *requests, rules=bounded(batch_bytes_max=10**9))
@@ -302,7 +302,7 @@ def test_the_attempt_is_recorded_in_the_commit() -> None:
     assert [c.attempts for c in decision.commits] == [1, 3]
 
 
-def test_a_refusal_that_is_kept_holds_no_frames() -> None:
+def test_a_kept_refusal_holds_no_stack_frames() -> None:
     """Nor with them what their callers had in their hands."""
     cause = ValueError("why")
     try:

@@ -33,11 +33,11 @@ def test_every_kind_of_edit_is_performed() -> None:
     assert EDITED.keys() == EVERY - _OTHERWISE
 
 
-def test_what_can_be_rebased_has_a_footprint() -> None:
+def test_every_edit_that_can_be_rebased_has_a_footprint() -> None:
     assert {kind for kind, row in EDIT_KINDS.items() if row.is_rebased} == set(kinds(Rebased))
 
 
-def test_what_is_weighed_is_an_edit_of_one_document() -> None:
+def test_every_weighed_edit_is_of_one_document() -> None:
     assert {kind for kind, row in EDIT_KINDS.items() if row.is_weighed} <= EDITED.keys()
 
 

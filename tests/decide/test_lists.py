@@ -69,7 +69,7 @@ DOUBLE = {"fields": [{"path": "id"}, {"path": "id"}]}
         patch({"op": "add", "path": "/fields/0", "value": {"n": 1}}),
     ],
 )
-def test_every_kind_of_write_that_leaves_a_double_or_no_key_is_refused(edit: Edit) -> None:
+def test_every_kind_of_write_that_leaves_a_repeated_or_missing_key_is_refused(edit: Edit) -> None:
     error = refused(only(ask(edit, key="t"), t=ORDERS), ItemsCollide)
     assert code_of(error) == "list_violation"
     assert error.key == "t"
@@ -77,17 +77,17 @@ def test_every_kind_of_write_that_leaves_a_double_or_no_key_is_refused(edit: Edi
     assert error.other.startswith(("/fields/", "/tags/"))
 
 
-def test_a_moved_document_is_held_to_the_lists_of_its_new_key() -> None:
+def test_a_moved_document_must_keep_the_lists_of_its_new_key() -> None:
     refused(only(ask(MoveKey("t"), key="other"), other=DOUBLE), ItemsCollide)
     assert isinstance(only(ask(MoveKey("other"), key="t"), t=ORDERS), Applied)
 
 
-def test_the_state_in_the_end_counts_not_those_on_the_way() -> None:
+def test_the_final_state_counts_not_the_states_on_the_way() -> None:
     edits = (KeyEdit("t", put(DOUBLE)), KeyEdit("t", put({"fields": []})))
     assert isinstance(only(ask(put(1), edits=edits)), Applied)
 
 
-def test_other_keys_attributes_and_what_a_write_leaves_alone_are_free() -> None:
+def test_other_keys_attributes_and_untouched_lists_are_not_checked() -> None:
     assert isinstance(only(ask(put(DOUBLE), key="other")), Applied)
     assert isinstance(only(ask(EditAttributes(put(DOUBLE)), key="t"), t=ORDERS), Applied)
     aside = only(ask(patch({"op": "add", "path": "/n", "value": 1}), key="t"), t=DOUBLE)
@@ -130,11 +130,11 @@ OTHERS = a_document(1, "k").token
         {"compare": (Equals("t", ORDERS),)},
     ],
 )
-def test_or_a_token(terms: Any) -> None:
+def test_an_index_is_allowed_with_a_token(terms: Any) -> None:
     assert isinstance(only(ask(SECOND, key="t", **terms), t=ORDERS), Applied)
 
 
-def test_also_one_of_the_action_itself() -> None:
+def test_an_index_is_allowed_with_a_token_in_the_condition_of_its_action() -> None:
     pinned = KeyEdit("t", SECOND, when=(TokenIs("t", TOKEN),))
     assert isinstance(only(ask(SECOND, edits=(pinned,)), t=ORDERS), Applied)
     otherwise = (KeyEdit("t", SECOND, when=(TokenIs("t", TOKEN),)),)
@@ -156,13 +156,13 @@ def test_also_one_of_the_action_itself() -> None:
         {"compare": (TokenIs("t", "9-x"),), "otherwise": (KeyEdit("t", SECOND),)},
     ],
 )
-def test_that_is_one_of_this_very_document(terms: Any) -> None:
+def test_an_index_needs_a_token_of_its_own_document(terms: Any) -> None:
     error = refused(only(ask(SECOND, key="t", **terms), t=ORDERS, k=1), PatchDoesNotFit)
     assert code_of(error) == "index_needs_test"
 
 
 class TestDeclaring:
-    """A decision sees what was written since somebody has looked at all documents."""
+    """A decision sees the documents that were written since all were checked."""
 
     REQUEST = ask(put(SETTINGS), key=SETTINGS_KEY)
 
@@ -175,15 +175,15 @@ class TestDeclaring:
         (outcome,) = decided(seen, request).outcomes
         return outcome
 
-    def test_needs_a_look_at_all_documents(self) -> None:
+    def test_declaring_needs_a_check_of_all_documents(self) -> None:
         refused(self.outcome(self.REQUEST), ListsUnchecked)
 
-    def test_and_is_not_remembered_as_refused_before_that(self) -> None:
+    def test_an_unchecked_declaration_is_not_recorded_as_refused(self) -> None:
         named = changed(self.REQUEST, once=True, idempotency=Idempotency("ann", "key", "f"))
         decision = decided(state({}), named)
         assert not decision.verdicts
 
-    def test_but_a_revert_that_declares_is_refused_for_good(self) -> None:
+    def test_an_unchecked_declaration_by_a_revert_is_recorded_as_refused(self) -> None:
         target = a_document(SETTINGS, SETTINGS_KEY)
         undone = Revert((Undo(a_document({}, SETTINGS_KEY), target),))
         named = ask(undone, SETTINGS_KEY, once=True, idempotency=Idempotency("ann", "key", "f"))
@@ -191,14 +191,14 @@ class TestDeclaring:
         refused(decision.outcomes[0], ListsUnchecked)
         assert [each.idempotency.key for each in decision.verdicts] == ["key"]
 
-    def test_looks_itself_at_what_was_written_since(self) -> None:
+    def test_documents_written_since_the_check_are_checked_by_the_decision(self) -> None:
         looked = changed(self.REQUEST, lists_checked=5)
         assert isinstance(self.outcome(looked, ["t"], t=ORDERS), Applied)
         error = refused(self.outcome(looked, ["t", "other"], t=DOUBLE), DocumentsBreakSettings)
         assert [each["key"] for each in error.documents] == ["t"]
         assert error.complete
 
-    def test_and_at_what_was_written_before_it_in_its_batch(self) -> None:
+    def test_documents_written_earlier_in_the_batch_are_checked_by_the_decision(self) -> None:
         looked = changed(self.REQUEST, lists_checked=5)
         seen = changed(state({}), changed_since=5)
         first, second = decided(seen, ask(put(DOUBLE), key="t"), looked).outcomes
@@ -206,11 +206,13 @@ class TestDeclaring:
         refused(second, DocumentsBreakSettings)
 
     @pytest.mark.parametrize("since", [None, 4])
-    def test_goes_back_where_that_is_not_known(self, since: int | None) -> None:
+    def test_the_check_is_repeated_if_the_changes_since_are_unknown(
+        self, since: int | None
+    ) -> None:
         looked = changed(self.REQUEST, lists_checked=since)
         refused(self.outcome(looked, []), ListsUnchecked)
 
-    def test_goes_back_where_a_document_is_too_large_to_be_looked_at(self) -> None:
+    def test_the_check_is_repeated_if_a_changed_document_is_too_large(self) -> None:
         looked = changed(self.REQUEST, lists_checked=5)
         seen = state({}, t=1)
         large = changed(seen.documents["t"], content=WITHHELD)
@@ -223,17 +225,17 @@ class TestDeclaring:
         (outcome,) = decided(seen, looked).outcomes
         refused(outcome, ListsUnchecked)
 
-    def test_is_free_where_nothing_is_declared_anew(self) -> None:
+    def test_no_check_is_needed_without_a_new_list(self) -> None:
         fewer = ask(put({"arrays": [TAGS], "require_precondition": True}), key=SETTINGS_KEY)
         assert isinstance(self.outcome(fewer, before=SETTINGS), Applied)
         assert isinstance(self.outcome(self.REQUEST, before=SETTINGS), Unchanged)
         refused(self.outcome(self.REQUEST, before={"arrays": [TAGS]}), ListsUnchecked)
 
-    def test_or_nobody_wants_a_look(self) -> None:
+    def test_no_check_is_made_if_the_request_waives_it(self) -> None:
         without = changed(self.REQUEST, checks_lists=False)
         assert isinstance(self.outcome(without, t=DOUBLE), Applied)
 
-    def test_holds_for_the_next_request_of_the_batch(self) -> None:
+    def test_a_declaration_applies_to_the_next_request_of_the_batch(self) -> None:
         without = changed(self.REQUEST, checks_lists=False)
         outcomes = run(without, ask(put(DOUBLE), key="t"), settings={})
         assert [type(each) for each in outcomes] == [Applied, Refused]
@@ -268,7 +270,7 @@ class TestRebase:
             (extended({"op": "remove", "path": "/tags/0"}), OTHER, []),  # refused by its patch
         ],
     )
-    def test_only_what_concerns_the_same_item_gets_in_the_way(
+    def test_only_changes_of_the_same_item_overlap(
         self, edit: Any, now: Any, overlap: list[str]
     ) -> None:
         lists = parse_declarations(SETTINGS["arrays"]).lists_of("t")
@@ -300,12 +302,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("content", "pointer"), WRONG)
-def test_settings_that_are_none_are_refused_with_their_place(content: Any, pointer: str) -> None:
+def test_invalid_settings_are_refused_with_their_pointer(content: Any, pointer: str) -> None:
     error = refused(only(ask(put(content), key=SETTINGS_KEY)), SettingsInvalid)
     assert error.pointer == pointer
 
 
-def test_contradictions_count_where_a_document_can_have_both() -> None:
+def test_contradictory_lists_are_refused_if_a_document_can_match_both() -> None:
     apart = {"arrays": [{**TAGS, "keys": "a/*"}, {**FIELDS, "keys": "b/*", "pointer": "/tags"}]}
     without = changed(ask(put(apart), key=SETTINGS_KEY), checks_lists=False)
     assert isinstance(only(without), Applied)

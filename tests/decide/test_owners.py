@@ -112,13 +112,13 @@ def test_an_apply_makes_a_document_and_owns_it(catalog: Catalog) -> None:
     assert change.owners_change.pointers() == [("nightly", False, ["/by/team", "/tier"], [])]
 
 
-def test_the_same_again_changes_nothing(catalog: Catalog) -> None:
+def test_a_repeated_apply_changes_nothing(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}))
     assert isinstance(catalog.write(want({"tier": 1})), Unchanged)
     assert catalog.revision == 1
 
 
-def test_to_own_what_is_there_already_is_a_change(catalog: Catalog) -> None:
+def test_owning_an_existing_value_is_a_change(catalog: Catalog) -> None:
     catalog.write(put({"tier": 1}))
     change = applied(catalog.write(want({"tier": 1.0}))).commit.changes[0]
     assert (change.action, change.patch) == ("patch", [])
@@ -127,7 +127,7 @@ def test_to_own_what_is_there_already_is_a_change(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("undone", [patch({"op": "remove", "path": "/tier"}), put({"n": 1})])
-def test_what_is_undone_in_a_request_is_no_change_to_its_conditions(
+def test_a_change_undone_within_the_request_is_no_change_to_its_conditions(
     catalog: Catalog, undone: Any
 ) -> None:
     found = applied(catalog.write(put({"n": 1}))).document
@@ -143,7 +143,7 @@ def noted(when: Compare) -> KeyEdit:
     return KeyEdit("other", put({"at": repr(when)}), (when,))
 
 
-def test_a_conflict_names_what_and_whose(catalog: Catalog) -> None:
+def test_a_conflict_carries_the_document(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}, "a"))
     error = refused(catalog.write(want({"tier": 2}, "b")), PatchDoesNotFit)
     assert code_of(error) == "owned_by_others"
@@ -151,7 +151,7 @@ def test_a_conflict_names_what_and_whose(catalog: Catalog) -> None:
     assert catalog.revision == 1
 
 
-def test_what_was_skipped_is_told_also_where_nothing_else_was_done(catalog: Catalog) -> None:
+def test_skipped_places_are_reported_even_without_another_change(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}, "a"))
     told = catalog.write(want({"tier": 2, "x": 1}, "b", conflict="skip"))
     assert [(each.pointer, each.owners) for each in applied(told).commit.skipped] == [
@@ -176,14 +176,16 @@ def test_a_plain_write_takes_over(catalog: Catalog, edit: Any) -> None:
     refused(catalog.write(want({"tier": 1})), PatchDoesNotFit)
 
 
-def test_a_plain_write_beside_what_is_owned_changes_no_owner(catalog: Catalog) -> None:
+def test_a_plain_write_of_an_unowned_place_changes_no_owner(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}))
     commit = applied(catalog.write(add("/note", "x"))).commit
     assert commit.changes[0].owners_change is None
     assert catalog.owners() == {"/tier": [("nightly", 1, False)]}
 
 
-def test_what_a_request_changes_and_changes_back_is_not_taken_over(catalog: Catalog) -> None:
+def test_a_place_changed_and_changed_back_in_one_request_is_not_taken_over(
+    catalog: Catalog,
+) -> None:
     catalog.write(want({"tier": 1}))
     edits = tuple(KeyEdit("k", each) for each in (replace("/tier", 2), replace("/tier", 1)))
     assert isinstance(catalog.ask(ask(put(0), edits=edits)), Unchanged)
@@ -192,7 +194,7 @@ def test_what_a_request_changes_and_changes_back_is_not_taken_over(catalog: Cata
     assert catalog.owners() == {"/tier": [("ann", 2, True), ("b", 2, False)]}
 
 
-def test_owners_go_with_a_moved_document_and_end_with_a_deleted_one(catalog: Catalog) -> None:
+def test_owners_move_with_a_document_and_end_with_its_deletion(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}))
     commit = applied(catalog.write(MoveKey("other"))).commit
     assert catalog.owners("other") == {"/tier": [("nightly", 1, False)]}
@@ -204,14 +206,14 @@ def test_owners_go_with_a_moved_document_and_end_with_a_deleted_one(catalog: Cat
     assert catalog.owners("other") == {}
 
 
-def test_attributes_are_nobody_s(catalog: Catalog) -> None:
+def test_attributes_have_no_owners(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}))
     change = applied(catalog.write(EditAttributes(put({"x": 1})))).commit.changes[0]
     assert (change.action, change.owners_change) == ("attributes", None)
     assert catalog.owners() == {"/tier": [("nightly", 1, False)]}
 
 
-def test_who_lets_go_leaves_what_others_own_and_prunes_what_nobody_does(catalog: Catalog) -> None:
+def test_letting_go_keeps_values_of_other_owners_and_prunes_the_rest(catalog: Catalog) -> None:
     catalog.write(want({"x": 1, "y": 1}, "a"))
     catalog.write(want({"y": 1}, "b"))
     catalog.write(LetGo("a", prune=True))
@@ -235,7 +237,7 @@ def test_an_empty_document_of_another_is_not_pruned(catalog: Catalog) -> None:
     assert catalog.content() is ABSENT
 
 
-def test_what_people_wrote_is_not_pruned(catalog: Catalog) -> None:
+def test_values_of_plain_writes_are_not_pruned(catalog: Catalog) -> None:
     """It has no owner, since nobody applied it, and is lost with nobody's knowing otherwise."""
     catalog.write(want({"y": 1}, "b"))
     catalog.write(add("/note", 1))
@@ -243,11 +245,11 @@ def test_what_people_wrote_is_not_pruned(catalog: Catalog) -> None:
     assert (catalog.content(), catalog.owners()) == ({"note": 1}, {})
 
 
-def test_letting_go_of_what_is_not_there_does_nothing(catalog: Catalog) -> None:
+def test_letting_go_of_nothing_changes_nothing(catalog: Catalog) -> None:
     assert isinstance(catalog.write(LetGo("a", prune=True)), Unchanged)
 
 
-def test_an_apply_takes_the_right_to_read(catalog: Catalog) -> None:
+def test_an_apply_needs_read_access(catalog: Catalog) -> None:
     acl = {"acl": {"write": ["bob"], "read": ["ann"]}}
     catalog.write(want({"x": 1}))
     catalog.write(EditAttributes(put(acl)))
@@ -256,7 +258,7 @@ def test_an_apply_takes_the_right_to_read(catalog: Catalog) -> None:
         refused(catalog.write(edit, by=bob), DocumentForbidden)
 
 
-def test_an_apply_is_rebased_where_it_meets_nothing_that_changed(catalog: Catalog) -> None:
+def test_an_apply_is_rebased_if_nothing_it_touches_has_changed(catalog: Catalog) -> None:
     catalog.write(want({"x": 1, "y": 1}))
     token = catalog.documents["k"].token  # type: ignore[union-attr]
     terms = {"conditions": Preconditions(if_match=frozenset({token})), "rebase": True}
@@ -268,7 +270,7 @@ def test_an_apply_is_rebased_where_it_meets_nothing_that_changed(catalog: Catalo
     assert set(failed.conflict.overlap) == {"/x", "/y"}
 
 
-def test_new_lists_make_no_change_of_what_is_none(catalog: Catalog) -> None:
+def test_newly_declared_lists_do_not_turn_a_no_op_into_a_change(catalog: Catalog) -> None:
     catalog.write(want({"tags": ["x"]}))
     arrays: list[dict[str, Any]] = [{"keys": "*", "pointer": "/tags", "set": True}]
     catalog.settings = a_document({"arrays": arrays}, SETTINGS_KEY, revision=0)
@@ -278,7 +280,7 @@ def test_new_lists_make_no_change_of_what_is_none(catalog: Catalog) -> None:
     assert catalog.owners() == {'/tags/"x"': [("nightly", 1, False)]}
 
 
-def test_items_of_declared_lists_are_owned_one_by_one(catalog: Catalog) -> None:
+def test_items_of_declared_lists_are_owned_separately(catalog: Catalog) -> None:
     arrays: list[dict[str, Any]] = [
         {"keys": "*", "pointer": "/fields", "item_key": ["path"]},
         {"keys": "*", "pointer": "/tags", "set": True},
@@ -320,15 +322,15 @@ def test_replaying_gives_the_same_owners_where_lists_were_declared_later(catalog
         assert advance_all(None, "k", catalog.commits) == catalog.documents["k"]
 
 
-def test_ownership_beyond_its_bounds_is_refused(catalog: Catalog) -> None:
+def test_too_many_owned_leaves_are_refused(catalog: Catalog) -> None:
     limits = bounded(patch=changed(RULES.limits.patch, owned_leaves_max=2))  # type: ignore[arg-type]
     error = refused(catalog.ask(ask(want({"a": 1, "b": 1, "c": 1})), limits), AboveLimit)
     assert (error.limit, error.maximum, error.actual) == ("owned_leaves_max", 2, 3)
     assert catalog.revision == 0
 
 
-def test_what_is_not_asked_for_is_not_refused_for_its_owners(catalog: Catalog) -> None:
-    """A compare is false: whether ``then`` holds already is told, and ``else`` is done."""
+def test_a_branch_that_is_not_taken_is_not_refused_for_its_owners(catalog: Catalog) -> None:
+    """A compare is false: ``then`` is only compared with the state, and ``else`` is done."""
     catalog.write(want({"a": 1}))
     limits = bounded(patch=changed(RULES.limits.patch, owned_leaves_max=2))  # type: ignore[arg-type]
     many = put({"a": {"x": 1, "y": 1, "z": 1}})

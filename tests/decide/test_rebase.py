@@ -70,7 +70,7 @@ BEFORE = {"a": 1, "b": 2, "o": {"x": 1, "y": 2}, "list": [1, 2, 3], "items": [{"
         ({"a": 5}, extended({"op": "increment", "path": "/b"})),
     ],
 )
-def test_what_doesnt_meet_is_applied(meanwhile: dict[str, Any], edit: Edit) -> None:
+def test_a_patch_that_does_not_overlap_is_applied(meanwhile: dict[str, Any], edit: Edit) -> None:
     base, now = states(BEFORE, BEFORE | meanwhile)
     outcome = attempt(edit, base, now)
     assert isinstance(outcome, Applied | Unchanged)
@@ -103,7 +103,7 @@ def test_what_doesnt_meet_is_applied(meanwhile: dict[str, Any], edit: Edit) -> N
         ({"a": 5}, extended({"op": "increment", "path": "/a"}), ["/a"]),
     ],
 )
-def test_what_meets_is_refused_and_named(
+def test_a_patch_that_overlaps_is_refused_and_the_overlap_named(
     meanwhile: dict[str, Any], edit: Edit, overlap: list[str]
 ) -> None:
     base, now = states(BEFORE, BEFORE | meanwhile)
@@ -112,7 +112,7 @@ def test_what_meets_is_refused_and_named(
     assert failed.current == (now.token, now.revision)
 
 
-def test_small_changes_of_small_documents_dont_count_as_one_of_the_whole() -> None:
+def test_small_changes_are_compared_part_by_part_even_if_a_whole_replacement_is_shorter() -> None:
     """A diff that is short says "replace all"; what changed must be found part by part."""
     base, now = states({"a": 1, "b": 2, "c": 3}, {"a": 5, "b": 7, "c": 3})
     assert isinstance(attempt(replace("/c", 4), base, now), Applied)
@@ -126,32 +126,34 @@ def test_small_changes_of_small_documents_dont_count_as_one_of_the_whole() -> No
         (replace("", 1), None, NotRebased.DELETED),
     ],
 )
-def test_it_is_told_why_not(edit: Edit, now: DocumentRecord | None, reason: NotRebased) -> None:
+def test_the_refusal_says_why_a_patch_was_not_rebased(
+    edit: Edit, now: DocumentRecord | None, reason: NotRebased
+) -> None:
     failed = failure(attempt(edit, a_document(1, revision=3), now))
     assert failed.not_rebased is reason
 
 
-def test_a_document_made_again_is_another_one() -> None:
+def test_a_re_created_document_is_another_document() -> None:
     base, now = states(BEFORE, BEFORE)
     failed = failure(attempt(replace("/a", 3), base, changed(now, create_revision=5)))
     assert failed.not_rebased is NotRebased.MADE_AGAIN
 
 
-def test_a_state_that_is_compacted_away_cant_be_rebased_from() -> None:
+def test_a_compacted_base_cannot_be_rebased_from() -> None:
     base, now = states(BEFORE, BEFORE)
     for tag in ("2-ffffffff", "x", Composite((("k", "2-ff"),)), CatalogTag(2)):
         outcome = attempt(replace("/a", 3), base, now, if_match=frozenset({tag}))
         assert failure(outcome).not_rebased is NotRebased.BASE_UNKNOWN
 
 
-def test_one_of_several_tokens_is_enough() -> None:
+def test_one_matching_token_of_several_is_enough() -> None:
     base, now = states(BEFORE, BEFORE | {"a": 5})
     tags = frozenset({"1-x", base.token, "z"})
     assert isinstance(attempt(replace("/b", 3), base, now, if_match=tags), Applied)
 
 
 class TestOtherConditions:
-    def test_a_none_match_that_is_false_refuses_what_could_be_rebased(self) -> None:
+    def test_a_false_if_none_match_refuses_a_patch_that_could_be_rebased(self) -> None:
         base, now = states(BEFORE, BEFORE | {"a": 5})
         conditions = Preconditions(
             if_match=frozenset({base.token}), if_none_match=frozenset({now.token})
@@ -159,7 +161,7 @@ class TestOtherConditions:
         outcome = attempt(replace("/b", 3), base, now, conditions=conditions)
         assert "If-None-Match" in failure(outcome).detail
 
-    def test_a_none_match_that_is_false_refuses_what_needs_no_rebase(self) -> None:
+    def test_a_false_if_none_match_refuses_a_patch_that_needs_no_rebase(self) -> None:
         now = a_document(BEFORE, revision=5)
         conditions = Preconditions(
             if_match=frozenset({now.token}),
@@ -168,7 +170,7 @@ class TestOtherConditions:
         outcome = attempt(replace("/b", 3), now, now, conditions=conditions)
         assert "If-None-Match" in failure(outcome).detail
 
-    def test_any_document_is_no_base(self) -> None:
+    def test_a_star_is_not_a_base(self) -> None:
         base = a_document(BEFORE, revision=3)
         outcome = attempt(replace("/b", 3), base, None, if_match=ANY_TAG)
         assert failure(outcome).expected == "*"
@@ -178,7 +180,7 @@ class TestOtherConditions:
         outcome = attempt(replace("/b", 3), now, now)
         assert applied(outcome).commit.rebased_from is None
 
-    def test_a_stale_resource_version_stays_one(self) -> None:
+    def test_a_stale_resource_version_is_not_rebased(self) -> None:
         base, now = states(BEFORE, BEFORE | {"a": 5})
         outcome = attempt(replace("/b", 3), base, now, resource_version=6)
         assert failure(outcome).since_revision == 6
@@ -189,14 +191,14 @@ class TestAttributes:
         base, now = states({"a": 1}, {"a": 2})
         return changed(base, attributes=before), changed(now, attributes=after)
 
-    def test_they_are_compared_for_a_patch_of_them(self) -> None:
+    def test_attributes_are_compared_for_a_patch_of_attributes(self) -> None:
         edit = EditAttributes(replace("/x", 2))
         base, now = self.documents({"x": 1}, {"x": 1, "y": 1})
         assert isinstance(attempt(edit, base, now), Applied)
         base, now = self.documents({"x": 1}, {"x": 3})
         assert failure(attempt(edit, base, now)).overlap == ("/x",)
 
-    def test_they_dont_concern_a_patch_of_the_content(self) -> None:
+    def test_attributes_are_ignored_for_a_patch_of_the_content(self) -> None:
         base, now = self.documents({"x": 1}, {"x": 3})
         outcome = attempt(add("/b", 2), base, now)
         after = applied(outcome).document

@@ -18,7 +18,7 @@ def with_patterns(*patterns: str, **more: Any) -> dict[str, Any]:
 LARGE = [rf"(\pL|\pN){{1,5}}x{n}" for n in range(40)]
 
 
-def test_usual_patterns_are_taken_and_the_same_one_counts_once() -> None:
+def test_ordinary_patterns_are_accepted_and_equal_ones_count_once() -> None:
     usual = [rf"^[a-z0-9_.-]{{1,63}}{n}$" for n in range(200)]
     settings = parse_settings(with_patterns(*usual, *[LARGE[0]] * 100))
     settings.require_valid("k", {"p0": "a0"}, 10)
@@ -41,7 +41,7 @@ def test_usual_patterns_are_taken_and_the_same_one_counts_once() -> None:
         *("a long one", "long to be read", "long together"),
     ],
 )
-def test_too_many_are_refused_and_where_they_are_there_no_document_fits(
+def test_too_many_patterns_are_refused_and_stored_ones_fail_every_document(
     asked: dict[str, Any],
 ) -> None:
     with pytest.raises(SettingsInvalid, match=r"patterns of the catalog|different patterns"):
@@ -58,7 +58,7 @@ def test_too_many_are_refused_and_where_they_are_there_no_document_fits(
     "wide",
     [r"[^\W\d_]", "[a-\U0010ffff]", r"[\x{100}-\x{10ffff}]", r"[[^a]b]", r"(?-i)(?mi:[^\W\d])"],
 )
-def test_sets_that_take_long_to_be_folded_are_bounded_before_any_is_compiled(wide: str) -> None:
+def test_case_insensitive_sets_are_bounded_before_any_pattern_is_compiled(wide: str) -> None:
     """Each takes 2 ms, and hardly a byte compiled: thousands in one pattern took seconds."""
     parse_settings(with_patterns(*(f"(?i){wide}{n}" for n in range(16))))
     for asked in (
@@ -74,11 +74,11 @@ def test_sets_that_take_long_to_be_folded_are_bounded_before_any_is_compiled(wid
 @pytest.mark.parametrize(
     "usual", ["[a-z0-9]", r"[\w.\-/]", r"[^\s/]", "[\u00e0-\u00ff]", "[[:alpha:]]"]
 )
-def test_usual_sets_may_ignore_the_case_as_often_as_they_like(usual: str) -> None:
+def test_ordinary_sets_may_ignore_case_without_limit(usual: str) -> None:
     parse_settings(with_patterns(*(f"(?i)^{usual}+{n}" for n in range(200))))
 
 
-def test_a_pattern_that_is_too_large_alone_is_told_by_its_place() -> None:
+def test_a_pattern_that_is_too_large_by_itself_is_named() -> None:
     with pytest.raises(SettingsInvalid) as caught:
         parse_settings(with_patterns("^a$", r"(\pL{90}){90}"))
     assert caught.value.pointer == "/schemas/*/properties/p1/pattern"

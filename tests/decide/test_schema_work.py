@@ -45,7 +45,7 @@ def unevaluated(levels: int) -> dict[str, Any]:
     return schema
 
 
-def test_a_schema_that_doubles_with_every_link_is_refused() -> None:
+def test_a_schema_whose_work_doubles_with_every_reference_is_refused() -> None:
     load_of(fan(8))
     for links in (16, 25, 64):
         with pytest.raises(SchemaTooHeavy):
@@ -78,14 +78,14 @@ def test_a_schema_that_doubles_with_every_link_is_refused() -> None:
         unevaluated(20),
     ],
 )
-def test_two_recursive_routes_to_one_part_of_a_document_are_refused(schema: Any) -> None:
+def test_two_recursive_references_to_one_part_of_a_document_are_refused(schema: Any) -> None:
     with pytest.raises(SettingsInvalid) as refused:
         parse_settings({"schemas": {"some/*": schema}})
     assert refused.value.pointer == "/schemas/some~1*"
     assert "levels down" in str(refused.value)
 
 
-def test_a_chain_without_an_end_in_sight_is_refused() -> None:
+def test_a_very_long_chain_of_references_is_refused() -> None:
     chain = {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(5_000)}
     with pytest.raises(SchemaTooHeavy):
         load_of({"$ref": "#/$defs/a0", "$defs": {**chain, "a5000": True}})
@@ -99,7 +99,7 @@ def test_a_schema_that_refers_to_itself_for_the_same_value_is_refused(schema: An
         load_of(schema)
 
 
-def test_what_is_too_much_to_weigh_is_refused() -> None:
+def test_a_schema_too_large_to_weigh_is_refused() -> None:
     wide = {"properties": {f"p{n}": {"type": "string"} for n in range(300_000)}}
     with pytest.raises(SchemaTooHeavy):
         load_of(wide)
@@ -131,26 +131,26 @@ def test_what_is_too_much_to_weigh_is_refused() -> None:
         True,
     ],
 )
-def test_schemas_that_people_write_are_let_through(schema: Any) -> None:
+def test_ordinary_schemas_are_accepted(schema: Any) -> None:
     assert max(load_of(schema).parts) < 10_000
     parse_settings({"schemas": {"*": schema}})
 
 
 @pytest.mark.parametrize("reference", ["http://example.com/x", "other.json", "#/$defs/none"])
-def test_a_reference_that_leads_nowhere_is_named(reference: str) -> None:
+def test_an_unresolvable_reference_is_named(reference: str) -> None:
     with pytest.raises(SchemaTooHeavy, match=r"refers to|there is no"):
         load_of({"$ref": reference})
 
 
-def test_a_schema_within_it_is_no_resource_of_its_own() -> None:
-    """Its references would be relative to it, and lead elsewhere than told."""
+def test_a_nested_schema_must_not_be_a_resource_of_its_own() -> None:
+    """Its references would be relative to it, and resolve to other places."""
     inner = {"$id": "http://inner", "$ref": "#/$defs/x", "$defs": {"x": fan(25)}}
     with pytest.raises(SchemaTooHeavy, match=r"\$id"):
         load_of({"$defs": {"x": True}, "properties": {"a": inner}})
     load_of({"$id": "http://outer", "properties": {"a": {"$id": "#anchor"}}})
 
 
-class _Looks:
+class _CountingKeyword:
     """A keyword that counts how often the validator looks at it."""
 
     count = 0
@@ -159,7 +159,7 @@ class _Looks:
         pass
 
     def validate(self, _: Any) -> None:
-        _Looks.count += 1
+        _CountingKeyword.count += 1
 
 
 def _random_schema(chance: random.Random, depth: int) -> Any:
@@ -205,7 +205,7 @@ def _random_value(chance: random.Random, depth: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_the_validator_never_does_more_than_was_told(seed: int) -> None:
+def test_the_validator_never_does_more_than_estimated(seed: int) -> None:
     chance = random.Random(seed)
     schema = _random_schema(chance, 3)
     schema["$defs"] = {
@@ -216,20 +216,20 @@ def test_the_validator_never_does_more_than_was_told(seed: int) -> None:
         load = load_of(schema)
     except SchemaTooHeavy:
         return
-    validator = jsonschema_rs.validator_for(schema, keywords={"looks": _Looks})
+    validator = jsonschema_rs.validator_for(schema, keywords={"looks": _CountingKeyword})
     for _ in range(10):
         value = _random_value(chance, 4)
-        _Looks.count = 0
+        _CountingKeyword.count = 0
         validator.is_valid(value)
-        assert _Looks.count <= load.work_on(value, EVERYTHING).units
-        _Looks.count = 0
+        assert _CountingKeyword.count <= load.work_on(value, EVERYTHING).units
+        _CountingKeyword.count = 0
         errors = list(validator.iter_errors(value))
         # An alternative is asked before its errors are told, and so are those within it.
-        assert _Looks.count <= 5 * load.work_on(value, EVERYTHING).units
+        assert _CountingKeyword.count <= 5 * load.work_on(value, EVERYTHING).units
         assert len(errors) <= load.work_on(value, EVERYTHING).error_values
 
 
-def test_many_parts_over_many_items_are_refused_before_they_begin() -> None:
+def test_many_subschemas_over_many_items_are_refused_before_validation() -> None:
     schema = {"items": {"allOf": [{"type": "integer"}] * 20_000}}
     settings = parse_settings({"schemas": {"*": schema}})
     settings.require_valid("k", [1] * 100, 200)
@@ -249,13 +249,15 @@ def test_many_parts_over_many_items_are_refused_before_they_begin() -> None:
         ),
     ],
 )
-def test_so_are_values_to_compare_and_patterns_over_long_texts(schema: Any, value: Any) -> None:
+def test_comparisons_of_values_and_patterns_over_long_texts_are_refused_before_they_begin(
+    schema: Any, value: Any
+) -> None:
     settings = parse_settings({"schemas": {"*": schema}})
     with pytest.raises(AboveLimit):
         settings.require_valid("k", value, len(str(value)))
 
 
-def test_plain_patterns_are_cheap_also_where_they_bound_a_length() -> None:
+def test_ordinary_patterns_are_cheap_even_with_length_bounds() -> None:
     names = ["^[a-z][a-z0-9_-]{0,62}$", r"^\d{4}-\d{2}-\d{2}$", "^.{1,255}$", r"^\S+@\S+$"]
     rows = [{str(n): "ab" * 10 for n in range(4)}] * 5_000
     schema = {"items": {"properties": {str(n): {"pattern": each} for n, each in enumerate(names)}}}
@@ -264,7 +266,7 @@ def test_plain_patterns_are_cheap_also_where_they_bound_a_length() -> None:
         settings.require_valid("k", rows, 600_000)
 
 
-def test_settings_that_were_accepted_before_hold_as_far_as_they_can_be_told() -> None:
+def test_settings_accepted_by_an_earlier_release_apply_as_far_as_possible() -> None:
     both = [{"properties": {"a": HERE}}, {"properties": {"a": HERE}}]
     settings = parse_settings({"schemas": {"*": {"type": "object", "allOf": both}}}, accepted=True)
     settings.require_valid("k", nested(3), 20)
@@ -283,9 +285,7 @@ def test_settings_that_were_accepted_before_hold_as_far_as_they_can_be_told() ->
         ({"items": {"enum": [{"a": index} for index in range(100)]}}, [{"a": 200}] * 4_000),
     ],
 )
-def test_where_errors_would_hold_or_take_too_much_it_is_said_that_there_are_some(
-    schema: Any, value: Any
-) -> None:
+def test_errors_too_large_to_list_are_replaced_by_a_note(schema: Any, value: Any) -> None:
     settings = parse_settings({"schemas": {"*": schema}})
     with pytest.raises(SchemaViolation) as refused:
         settings.require_valid("k", value, len(str(value)))
@@ -294,7 +294,7 @@ def test_where_errors_would_hold_or_take_too_much_it_is_said_that_there_are_some
     assert "too large" in error["message"]
 
 
-def test_the_errors_of_a_document_are_cut_at_twenty() -> None:
+def test_at_most_twenty_errors_of_a_document_are_listed() -> None:
     settings = parse_settings({"schemas": {"*": {"items": {"type": "string"}}}})
     with pytest.raises(SchemaViolation) as refused:
         settings.require_valid("k", [1] * 5_000, 10_000)

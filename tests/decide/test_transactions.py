@@ -1,4 +1,4 @@
-"""Requests of many edits: one commit or none, told exactly by history, and nothing half done."""
+"""Requests of many edits: one commit or none, exact in the history, and nothing half done."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ class TestOneCommit:
         assert change.action == "patch"
         assert patching.apply({"y": 0}, change.patch) == {"x": [1]}  # type: ignore[arg-type]
 
-    def test_a_later_edit_that_cant_be_done_undoes_the_earlier_ones(self) -> None:
+    def test_an_impossible_later_edit_undoes_the_earlier_ones(self) -> None:
         request = transaction(("a", put(1)), ("b", Delete()), ("c", replace("/x", 1)))
         error = refusal(run(view(a_document(5, "b")), request), DocumentNotFound)
         assert (error.action, error.otherwise) == (2, False)
 
-    def test_what_changes_nothing_in_the_end_makes_no_commit(self) -> None:
+    def test_a_transaction_without_a_final_change_makes_no_commit(self) -> None:
         state = view(a_document({"n": 1}, "a"))
         for edits in (
             [("a", replace("/n", 2)), ("a", replace("/n", 1))],
@@ -121,7 +121,7 @@ class TestOneCommit:
             assert isinstance(outcome, Unchanged), edits
             assert not outcome.would_change
 
-    def test_put_delete_put_makes_another_document(self) -> None:
+    def test_put_delete_put_starts_a_new_life(self) -> None:
         state = view(a_document(1, "a"))
         request = transaction(("a", put(2)), ("a", Delete()), ("a", put(3)))
         decision = run(state, request)
@@ -134,7 +134,7 @@ class TestOneCommit:
 
 
 class TestMoves:
-    def test_a_chain_moves_the_document_to_its_end(self) -> None:
+    def test_a_chain_of_moves_moves_the_document_to_its_end(self) -> None:
         state = view(a_document(1, "a"))
         decision = run(state, transaction(("a", MoveKey("b")), ("b", MoveKey("c"))))
         assert changes(decision) == {"a": "delete", "c": "put"}
@@ -142,13 +142,13 @@ class TestMoves:
         assert after is not None
         assert (after.content, after.create_revision) == (1, 8)
 
-    def test_attributes_move_too(self) -> None:
+    def test_a_move_includes_attributes(self) -> None:
         request = transaction(
             ("a", put(1)), ("a", EditAttributes(put({"o": 1}))), ("a", MoveKey("b"))
         )
         assert run(view(), request).documents["b"].attributes == {"o": 1}
 
-    def test_the_target_must_be_absent_also_where_it_is_the_source(self) -> None:
+    def test_the_target_of_a_move_must_be_absent_even_if_it_is_the_source(self) -> None:
         state = view(a_document(1, "a"), a_document(2, "b"))
         for to in ("a", "b"):
             error = refusal(
@@ -156,35 +156,37 @@ class TestMoves:
             )
             assert (error.key, error.action) == (to, 1)
 
-    def test_a_target_deleted_earlier_is_absent(self) -> None:
+    def test_a_target_deleted_earlier_in_the_request_is_absent(self) -> None:
         state = view(a_document(1, "a"), a_document(2, "b"))
         decision = run(state, transaction(("b", Delete()), ("a", MoveKey("b"))))
         assert changes(decision) == {"b": "put", "a": "delete"}
         assert decision.documents["b"].create_revision == 8
 
-    def test_two_documents_change_places(self) -> None:
+    def test_two_documents_can_be_swapped(self) -> None:
         state = view(a_document(1, "a"), a_document(2, "b"))
         request = transaction(("a", MoveKey("c")), ("b", MoveKey("a")), ("c", MoveKey("b")))
         assert contents(run(state, request)) == {"a": 2, "b": 1}
 
-    def test_what_isnt_there_cant_be_moved(self) -> None:
+    def test_a_missing_document_cannot_be_moved(self) -> None:
         refusal(run(view(), transaction(("a", MoveKey("b")))), DocumentNotFound)
 
 
 class TestAttributes:
-    def test_of_a_document_made_in_the_same_request(self) -> None:
+    def test_attributes_of_a_document_created_in_the_same_request_can_be_set(self) -> None:
         request = transaction(("a", put(1)), ("a", EditAttributes(put({"o": 1}))))
         decision = run(view(), request)
         (change,) = decision.commits[0].changes
         assert (change.action, change.attributes) == ("put", {"o": 1})
 
     @pytest.mark.parametrize("attributes", [{"x": "y" * 1000}, {"x" * 1000: 1}])
-    def test_what_a_put_brings_along_is_held_to_the_limit(self, attributes: dict[str, Any]) -> None:
+    def test_attributes_given_with_a_put_must_keep_the_limit(
+        self, attributes: dict[str, Any]
+    ) -> None:
         request = transaction(("a", Put(1, 1, attributes)))
         error = refusal(run(view(), request), AboveLimit)
         assert error.limit == "attributes_bytes_max"
 
-    def test_they_are_an_object(self) -> None:
+    def test_attributes_must_be_an_object(self) -> None:
         for edit in (put([]), replace("", 1)):
             request = transaction(("a", put(1)), ("a", EditAttributes(edit)))
             refusal(run(view(), request), AttributesInvalid)
@@ -195,7 +197,7 @@ class TestCompares:
         error = refusal(decision, ConditionFailed)
         return [(each.index, each.key) for each in error.conflict.compares]
 
-    def test_all_that_are_false_are_told(self) -> None:
+    def test_all_false_compares_are_listed(self) -> None:
         here = a_document({"n": 1}, "a")
         compare = (
             TokenIs("a", here.token),
@@ -219,7 +221,7 @@ class TestCompares:
         expected = [(1, "a"), (2, "b"), (3, "a"), (6, "a"), (8, "a"), (11, None)]
         assert self.failed(run(view(here), request)) == expected
 
-    def test_else_is_committed_instead_and_says_so(self) -> None:
+    def test_else_is_committed_and_marked_as_such(self) -> None:
         request = transaction(
             ("a", put(1)),
             compare=(IsAbsent("b"),),
@@ -229,33 +231,33 @@ class TestCompares:
         (commit,) = decision.commits
         assert (commit.succeeded, contents(decision)) == (False, {"c": 2})
 
-    def test_else_without_effect_costs_no_revision(self) -> None:
+    def test_else_without_effect_makes_no_commit(self) -> None:
         for otherwise in ([], [("b", Get())], [("b", put(0))]):
             request = transaction(("a", put(1)), compare=(IsAbsent("b"),), otherwise=otherwise)
             outcome = only(run(view(a_document(0, "b")), request))
             assert isinstance(outcome, Unchanged)
             assert not outcome.succeeded
 
-    def test_a_failure_in_else_says_that_it_was_there(self) -> None:
+    def test_a_failure_in_else_names_the_branch(self) -> None:
         otherwise = [("c", put(2)), ("a", replace("/x", 1))]
         request = transaction(compare=(IsAbsent("b"),), otherwise=otherwise)
         error = refusal(run(view(a_document(0, "b")), request), DocumentNotFound)
         assert (error.action, error.otherwise) == (1, True)
 
-    def test_tests_too_dear_to_tell_are_neither_true_nor_false(self) -> None:
+    def test_tests_beyond_the_work_limit_are_refused_instead_of_answered(self) -> None:
         heavy = a_document([1] * 10, "a", size_bytes=2**26)
         tests = patching.extended.parse_tests([{"op": "defined", "path": "/10"}])
         few, many = ((Satisfies("a", tests),) * count for count in (2, 3))
         assert len(self.failed(run(view(heavy), transaction(compare=few)))) == 2
         refusal(run(view(heavy), transaction(compare=many)), AboveLimit)
 
-    def test_a_stale_revision_or_token_says_since_when(self) -> None:
+    def test_a_stale_revision_or_token_names_the_revision_since_then(self) -> None:
         for compare, since, key in ((RevisionIs(4), 4, None), (TokenIs("b", "3-x"), 3, "b")):
             error = refusal(run(view(), transaction(compare=(compare,))), ConditionFailed)
             assert (error.conflict.since_revision, error.conflict.key) == (since, key)
 
 
-class TestWhatHoldsAlready:
+class TestAlreadyDone:
     """Sent again without an idempotency key: a success that changes nothing, if it is so."""
 
     state = view(a_document({"v": 2}, "a"), a_document(1, "b"))
@@ -276,7 +278,9 @@ class TestWhatHoldsAlready:
             (Equals("a", {"v": 1}), Equals("b", 1), IsAbsent("c")),
         ],
     )
-    def test_its_own_effect_is_no_refusal(self, compare: tuple[Compare, ...]) -> None:
+    def test_a_compare_that_is_false_because_of_the_request_itself_is_no_refusal(
+        self, compare: tuple[Compare, ...]
+    ) -> None:
         request = transaction(("a", put({"v": 2})), compare=compare)
         outcome = self.outcome(request)
         assert isinstance(outcome, Unchanged)
@@ -293,28 +297,30 @@ class TestWhatHoldsAlready:
             ((IsAbsent("a"), Equals("c", 1)), {"v": 2}),
         ],
     )
-    def test_other_guards_stay_strict(self, compare: tuple[Compare, ...], value: Any) -> None:
+    def test_a_compare_that_is_false_for_another_reason_refuses(
+        self, compare: tuple[Compare, ...], value: Any
+    ) -> None:
         request = transaction(("a", put(value)), compare=compare)
         assert isinstance(self.outcome(request), Refused)
 
-    def test_reading_is_no_writing(self) -> None:
+    def test_a_read_does_not_count_as_an_effect(self) -> None:
         request = transaction(("a", Get()), compare=(IsAbsent("a"),))
         assert isinstance(self.outcome(request), Refused)
 
-    def test_a_touch_never_holds_already(self) -> None:
+    def test_a_touch_never_counts_as_already_done(self) -> None:
         edits = [("a", put({"v": 2})), (SETTINGS_KEY, Touch())]
         request = transaction(*edits, compare=(IsAbsent("a"),))
         assert isinstance(self.outcome(request), Refused)
 
 
 class TestBounds:
-    def test_a_commit_too_heavy_is_refused_whole_dry_run_or_not(self) -> None:
+    def test_a_commit_that_is_too_large_is_refused_as_a_whole_even_in_a_dry_run(self) -> None:
         edits = [(key, put("x" * 2_000_000)) for key in KEYS]
         for dry_run in (True, False):
             error = refusal(run(view(), transaction(*edits, dry_run=dry_run)), AboveLimit)
             assert error.limit == "stored_bytes_max"
 
-    def test_full_values_that_are_due_never_make_it_too_heavy(self) -> None:
+    def test_full_values_that_are_due_never_make_a_commit_too_large(self) -> None:
         """Of three documents of 2 MB only two fit with their full value; the third one waits."""
         content = {"n": 0, "text": "x" * 2_000_000}
         state = view(*(a_document(content, key=key, patches=3) for key in KEYS))
@@ -324,7 +330,7 @@ class TestBounds:
         assert [change.is_whole for change in decision.commits[0].changes] == [True, True, False]
         assert [decision.documents[key].patches for key in KEYS] == [0, 0, 4]
 
-    def test_an_extended_patch_in_else_is_measured_by_what_it_came_to(self) -> None:
+    def test_an_extended_patch_in_else_is_measured_by_its_effective_patch(self) -> None:
         """What was sent says nothing of it; the request's own edit is of another kind."""
         content = {"list": [7, "x" * 2_600_000, *[7] * 1500]}
         state = view(a_document(content, "a", patches=3))
@@ -341,7 +347,7 @@ class TestBounds:
         error = refusal(run(view(large), transaction(*edits)), AboveLimit)
         assert error.limit == "patched_bytes_max"
 
-    def test_thousands_of_edits(self) -> None:
+    def test_a_transaction_may_have_thousands_of_edits(self) -> None:
         keys = [f"k{n}" for n in range(4096)]
         decision = run(view(keys=keys), transaction(*((key, put(1)) for key in keys)))
         assert len(decision.commits[0].changes) == 4096
@@ -351,7 +357,7 @@ class TestBounds:
 
 
 class TestDryRuns:
-    def test_it_says_what_would_change(self) -> None:
+    def test_a_dry_run_lists_the_changes(self) -> None:
         edits = [("a", MoveKey("b")), ("b", replace("", 2))]
         request = transaction(*edits, dry_run=True)
         decision = run(view(a_document(1, "a")), request)
@@ -388,7 +394,7 @@ def random_edit(random_: random.Random) -> tuple[str, Edit]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_history_tells_every_state_exactly(seed: int) -> None:
+def test_history_reproduces_every_state_exactly(seed: int) -> None:
     """Each revision rebuilt from the recorded commits is the document that was decided.
 
     From the beginning, and from each change that says everything, as time travel does it.
@@ -426,14 +432,16 @@ def _rebuilt(commits: list[CommitRecord], key: str) -> DocumentRecord | None:
     return advance_all(None, key, reversed(needed))
 
 
-def test_the_states_that_history_tells_hold_tombstones_and_attributes() -> None:
+def test_states_in_history_include_tombstones_and_attributes() -> None:
     request = transaction(("a", put(1)), ("a", EditAttributes(put({"o": 1}))))
     made = run(view(), request).documents["a"]
     gone = run(view(made, revision=8), transaction(("a", Delete()))).documents["a"]
     assert (gone.content, gone.attributes) == (ABSENT, None)
 
 
-def test_conditions_of_actions_compare_each_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conditions_of_actions_compare_each_document_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """However many of them ask what the actions before have left."""
     compared: list[object] = []
     monkeypatch.setattr(performing, "equal_content", lambda *both: bool(compared.append(both)))

@@ -23,7 +23,7 @@ RULES_OF_ONE = replace(
 LOOK = {"op": "in", "path": "/n", "value": list(range(ITEMS))}
 
 
-def looks(times: int, tested: int = 0) -> Request:
+def examining(times: int, tested: int = 0) -> Request:
     """A request whose patches, and tests before them, look at so many times the items."""
     edits = tuple(KeyEdit("k", extended(LOOK)) for _ in range(times))
     tests = tuple(Satisfies("k", parse_tests([LOOK])) for _ in range(tested))
@@ -31,21 +31,23 @@ def looks(times: int, tested: int = 0) -> Request:
 
 
 @pytest.mark.parametrize(("times", "tested"), [(2, 0), (1, 1), (1, 0)])
-def test_as_many_as_one_patch_may_look_at(times: int, tested: int) -> None:
+def test_a_request_may_examine_as_many_items_as_one_patch(times: int, tested: int) -> None:
     state = view(document({"n": 0}))
-    (outcome,) = run(state, looks(times, tested), rules=RULES_OF_ONE).outcomes
+    (outcome,) = run(state, examining(times, tested), rules=RULES_OF_ONE).outcomes
     assert isinstance(outcome, Unchanged)
 
 
 @pytest.mark.parametrize(("times", "tested"), [(3, 0), (2, 1), (1, 2)])
-def test_and_not_more(times: int, tested: int) -> None:
+def test_a_request_may_not_examine_more_items_than_one_patch(times: int, tested: int) -> None:
     state = view(document({"n": 0}))
-    error = refused(run(state, looks(times, tested), rules=RULES_OF_ONE).outcomes[0], AboveLimit)
+    error = refused(
+        run(state, examining(times, tested), rules=RULES_OF_ONE).outcomes[0], AboveLimit
+    )
     assert (error.limit, error.maximum) == ("items_examined_max", int(2.5 * ITEMS))
     assert error.actual > error.maximum
 
 
-def test_the_next_request_has_its_own() -> None:
+def test_the_next_request_has_its_own_limit() -> None:
     state = view(document({"n": 0}))
-    outcomes = run(state, looks(2), looks(2), rules=RULES_OF_ONE).outcomes
+    outcomes = run(state, examining(2), examining(2), rules=RULES_OF_ONE).outcomes
     assert all(isinstance(each, Unchanged) for each in outcomes)

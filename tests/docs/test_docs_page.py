@@ -95,7 +95,7 @@ def by_id(page: Element) -> dict[str, Element]:
     return {each.attributes["id"]: each for each in page.all() if "id" in each.attributes}
 
 
-def test_every_operation_is_shown_with_its_route_and_all_its_parts(page: Element) -> None:
+def test_every_operation_is_shown_with_all_its_parts(page: Element) -> None:
     anchors = by_id(page)
     for operation in operations(DOCUMENT):
         content = operation.content
@@ -110,7 +110,7 @@ def test_every_operation_is_shown_with_its_route_and_all_its_parts(page: Element
         assert statuses == list(content["responses"])
 
 
-def test_the_curl_of_every_operation_is_one_that_the_route_takes(page: Element, app: Flask) -> None:
+def test_the_curl_example_of_every_operation_is_accepted(page: Element, app: Flask) -> None:
     """Each is carried out, but for the network: what it names needn't be there."""
     anchors = by_id(page)
     client = app.test_client()
@@ -180,7 +180,7 @@ def test_every_link_leads_somewhere_on_the_page(page: Element) -> None:
         assert link.text() or link.attributes.get("aria-label"), target
 
 
-def test_nothing_is_loaded_but_the_style_and_nothing_is_run(page: Element, app: Flask) -> None:
+def test_only_the_style_sheet_is_loaded_and_no_script_is_run(page: Element, app: Flask) -> None:
     assert not list(page.all("style", "img", "iframe", "object", "form"))
     (script,) = page.all("script")
     assert script.attributes == {"src": "docs/search.js", "defer": ""}
@@ -204,7 +204,7 @@ def test_nothing_is_loaded_but_the_style_and_nothing_is_run(page: Element, app: 
     assert (style.mimetype, style.data) == ("text/css", STYLE)
 
 
-def test_it_is_accessible_in_what_a_program_can_tell(page: Element) -> None:
+def test_the_page_is_accessible_as_far_as_a_program_can_check(page: Element) -> None:
     (html,) = page.all("html")
     assert html.attributes["lang"] == "en"
     (title,) = page.all("title")
@@ -261,14 +261,14 @@ def build() -> ModuleType:
     return module
 
 
-def test_the_page_is_made_from_openapi_yaml_as_it_is() -> None:
+def test_the_page_is_up_to_date_with_openapi_yaml() -> None:
     builder = build()
     made = builder.render(PATH.read_text(encoding="utf-8"))
     kept = builder.PAGE.read_text(encoding="utf-8")
     assert kept == made, "openapi.yaml or the template changed: run `make docs-page`"
 
 
-def test_texts_of_the_document_are_shown_not_obeyed() -> None:
+def test_markup_in_the_openapi_file_is_escaped() -> None:
     text = PATH.read_text().replace(
         "summary: List catalogs", "summary: 'List <script>alert(1)</script> catalogs'"
     )
@@ -287,7 +287,7 @@ def test_a_page_that_a_browser_has_is_not_sent_again(app: Flask) -> None:
         assert client.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_unknown_parameters_are_refused_and_so_is_anything_below(app: Flask) -> None:
+def test_unknown_parameters_and_paths_below_are_refused(app: Flask) -> None:
     client = app.test_client()
     problem(client.get("/docs?theme=dark"), 400, "invalid_parameter")
     problem(client.get("/docs/nothing"), 404, "route_not_found")

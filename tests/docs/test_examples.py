@@ -53,7 +53,9 @@ def gateway(mongodb_uri: str, mongodb_database: str) -> Iterator[RunningGateway]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=[page.name for page in WITH_EXAMPLES])
-def test_the_examples_of_a_page(page: Page, gateway: RunningGateway, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_produce_the_printed_output(
+    page: Page, gateway: RunningGateway, tmp_path: Path
+) -> None:
     """What one begins with can be done again, with the same outputs."""
     if shutil.which("curl") is None:
         pytest.skip("the examples are told with curl, which isn't installed")
@@ -121,7 +123,7 @@ def test_a_query_of_your_own_finds_the_documents_of_one_catalog_by_an_index(
         ({"_id": 7, "at": 1}, None),
     ],
 )
-def test_what_has_no_json_is_converted_or_refused_by_the_guide_from_mongodb(
+def test_values_that_json_does_not_have_are_converted_or_refused_by_the_guide_from_mongodb(
     tmp_path: Path, exported: dict[str, Any], told: Any
 ) -> None:
     page = Page(DOCS / "how-to" / "mongodb.md")
@@ -162,7 +164,7 @@ def _catalogs(text: str) -> Iterator[str]:
         yield part.split('"')[0]
 
 
-def test_trying_it_first_changes_nothing_in_the_tutorial() -> None:
+def test_the_readme_and_the_tutorial_use_different_catalogs() -> None:
     """Its outputs name revisions, and the README leads from the one to the other."""
     readme = Page(ROOT / "README.md").text
     tried = set(_catalogs(readme.partition("## Try it")[2].partition("\n## ")[0]))
@@ -170,7 +172,7 @@ def test_trying_it_first_changes_nothing_in_the_tutorial() -> None:
     assert not tried & set(_catalogs(Page(DOCS / "tutorial.md").text))
 
 
-def test_the_first_grant_lets_the_first_request_in() -> None:
+def test_the_first_grant_allows_the_first_request() -> None:
     """Of access.md, which can't be carried out here: there is no such gateway."""
     block = Page(DOCS / "access.md").blocks()[0].content
     grants = re.findall(r"--grant '([^']+)'", block)
@@ -179,7 +181,7 @@ def test_the_first_grant_lets_the_first_request_in() -> None:
     assert principal("shop-service", grants).may(Role.WRITE, catalog)
 
 
-def test_nothing_is_said_to_be_installed_from_where_it_isnt() -> None:
+def test_no_text_says_to_install_the_unpublished_package() -> None:
     """The package is not published: its name would bring whatever somebody puts there."""
     for page in (*pages(), Page(ROOT / "README.md")):
         assert not re.search(r"pip install\s+['\"]?metadata-gateway", page.text), page.name
@@ -201,7 +203,7 @@ def test_nothing_is_said_to_be_installed_from_where_it_isnt() -> None:
         (True, 1, False),
     ],
 )
-def test_how_outputs_are_compared(expected: Any, found: Any, whether: bool) -> None:
+def test_outputs_are_compared_with_placeholders(expected: Any, found: Any, whether: bool) -> None:
     assert matches(expected, found) is whether
 
 

@@ -53,7 +53,7 @@ def _functions(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=[page.name for page in WITH_COMMANDS])
-def test_rows_and_commands_stand_one_to_a_line(page: Page) -> None:
+def test_table_rows_and_commands_are_not_wrapped(page: Page) -> None:
     """What wraps lines as if they were text breaks tables and joins commands."""
     broken = [
         line
@@ -78,7 +78,7 @@ def test_the_anchors_of_a_page_are_those_of_its_headings(tmp_path: Path) -> None
     assert Page(page).anchors() == {"two-words-code", "twice", "twice-1", "own"}
 
 
-def test_rules_that_the_guarantees_name_are_broken_on_purpose() -> None:
+def test_every_rule_named_in_the_guarantees_has_a_mutation() -> None:
     text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     named = {
         rule
@@ -89,7 +89,7 @@ def test_rules_that_the_guarantees_name_are_broken_on_purpose() -> None:
     assert named <= MUTATIONS.keys()
 
 
-def test_every_guarantee_names_what_proves_it() -> None:
+def test_every_guarantee_names_its_proof() -> None:
     rows = [row for row in table_rows(Page(DOCS / "guarantees.md").text) if row[0] != "promise"]
     assert len(rows) > 20
     for row in rows:

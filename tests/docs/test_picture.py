@@ -11,14 +11,14 @@ _PICTURE = DOCS / "commit-loop.svg"
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_it_is_small_and_needs_nothing_else() -> None:
+def test_the_picture_is_small_and_self_contained() -> None:
     text = _PICTURE.read_text(encoding="utf-8")
     assert len(text) < 20_000
     assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
     assert not re.search(r"<script|<image|@import|href=", text)
 
 
-def test_it_is_told_in_words() -> None:
+def test_the_picture_has_a_description_in_words() -> None:
     root = ElementTree.parse(_PICTURE).getroot()
     assert root.get("role") == "img"
     title, description = (root.find(f"{_SVG}{name}") for name in ("title", "desc"))
@@ -32,7 +32,7 @@ def test_it_is_told_in_words() -> None:
     assert "killed" in told
 
 
-def test_every_colour_has_another_one_in_the_dark() -> None:
+def test_every_colour_has_a_dark_variant() -> None:
     style = ElementTree.parse(_PICTURE).getroot().findtext(f"{_SVG}style") or ""
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     coloured = r"([.\w, -]+) \{ [^}]*(?:fill|stroke): #"
@@ -43,7 +43,7 @@ def test_every_colour_has_another_one_in_the_dark() -> None:
     assert named[0] <= named[1]
 
 
-def test_the_page_shows_it_with_a_text_instead() -> None:
+def test_the_page_shows_the_picture_with_an_alternative_text() -> None:
     found = re.search(r"!\[([^]]+)\]\(commit-loop\.svg\)", Page(DOCS / "commit-loop.md").text)
     assert found is not None
     assert len(found[1]) > 100

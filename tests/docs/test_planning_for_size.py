@@ -14,7 +14,7 @@ def rows(first: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_turns_that_are_longer_than_the_timeout_let_nothing_through() -> None:
+def test_turns_longer_than_the_timeout_block_everything() -> None:
     assert WINDOW == bulk._WINDOW_LINES_MIN
     for tasks, fast, slow, short, long in rows("tasks at once"):
         streams = int(tasks.replace(",", ""))

@@ -25,7 +25,7 @@ _ROWS = _rows()
 
 
 @pytest.mark.parametrize("what", _ROWS)
-def test_a_row_names_what_its_files_define(what: str) -> None:
+def test_the_files_of_a_row_define_the_symbols_it_names(what: str) -> None:
     named = _NAMED.findall(_ROWS[what])
     assert len(named) == _ROWS[what].count("]("), "a file without a symbol"
     for symbols, shown, link in named:
@@ -35,7 +35,7 @@ def test_a_row_names_what_its_files_define(what: str) -> None:
         assert not missing, f"{shown} doesn't define them"
 
 
-def test_the_table_is_there() -> None:
+def test_the_table_has_rows() -> None:
     assert len(_ROWS) > 40
 
 

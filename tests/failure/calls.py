@@ -193,7 +193,7 @@ def _got(answer: Mapping[str, Any]) -> dict[Name, tuple[str, Any] | None]:
 
 def read(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> Outcome:
     if status == 200:
-        return _told(ask, int(headers["Catalog-Revision"]), headers, answer)
+        return _outcome_of(ask, int(headers["Catalog-Revision"]), headers, answer)
     if status == 404 and answer["code"] == "document_not_found":
         return Outcome("absent")
     if status == 404 and answer["code"] == "revision_not_found":
@@ -203,7 +203,7 @@ def read(ask: Ask, status: int, headers: Mapping[str, str], answer: Any) -> Outc
     return Outcome("unexpected", detail=f"{status} {answer}")
 
 
-def _told(ask: Ask, revision: int, headers: Mapping[str, str], answer: Any) -> Outcome:
+def _outcome_of(ask: Ask, revision: int, headers: Mapping[str, str], answer: Any) -> Outcome:
     if ask.kind in ("read", "read-at"):
         tag = headers["ETag"].strip('"')
         return Outcome("read", revision, documents={ask.key: (tag, answer)})

@@ -25,7 +25,7 @@ _AGAIN_S = 0.02
 
 @dataclass
 class Tally:
-    """What the clients were told. ``progress`` is called after each acknowledged patch."""
+    """The answers to the clients. ``progress`` is called after each acknowledged patch."""
 
     progress: Callable[[int], None] = lambda _: None
     acknowledged: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ def send(
         connection.close()
 
 
-def append_until_told(port: int, entry: str, tally: Tally, *, timeout_s: float) -> None:
+def append_until_answered(port: int, entry: str, tally: Tally, *, timeout_s: float) -> None:
     """Append ``entry`` to the log and put it under its client's name, as one patch, once."""
     client = entry.split("-")[0]
     patch = [
@@ -103,7 +103,7 @@ def run_clients(
 
     def client(number: int) -> None:
         for turn in turns:
-            append_until_told(port, f"c{number}-{turn}", tally, timeout_s=timeout_s)
+            append_until_answered(port, f"c{number}-{turn}", tally, timeout_s=timeout_s)
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
     for thread in threads:

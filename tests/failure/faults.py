@@ -47,7 +47,7 @@ def step_down(scene: Scene) -> None:
 
 
 def cut_answers(scene: Scene) -> None:
-    """Heads are moved, and nobody is told: in silence, then on broken connections."""
+    """Heads are moved, and the answers get lost: in silence, then on broken connections."""
     cuts: tuple[Cut, ...] = ("silent", "closed")
     for how in cuts:
         before = {name: wire.lost_moves for name, wire in scene.wires.items()}

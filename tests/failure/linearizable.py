@@ -43,7 +43,7 @@ NEVER = float("inf")
 
 @dataclass(frozen=True)
 class Following:
-    """What a follower was told: the commits, and when each arrived."""
+    """What a follower got: the commits, and when each arrived."""
 
     commits: Sequence[Any]
     times: Sequence[float]

@@ -57,7 +57,7 @@ def serving(*flags: str) -> Iterator[tuple[TextIO, TextIO]]:
                         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_it_says_what_it_waits_for_refuses_in_time_and_goes_on_by_itself(
+def test_serve_names_the_missing_mongodb_refuses_writes_in_time_and_recovers(
     uninitiated: ReplicaSet,
 ) -> None:
     """However long a call of MongoDB may take, a write's deadline holds."""
@@ -86,7 +86,7 @@ def test_it_says_what_it_waits_for_refuses_in_time_and_goes_on_by_itself(
         assert send(port, "PUT", DOCUMENT, 1, Content_Type="application/json")[0] == 201
 
 
-def test_a_set_that_is_not_initiated_is_told_as_that(
+def test_an_uninitiated_replica_set_is_reported_as_such(
     uninitiated: ReplicaSet, eventually: Callable[..., Any]
 ) -> None:
     """As soon as its member answers."""

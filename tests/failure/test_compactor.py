@@ -65,7 +65,7 @@ def compact_elsewhere(mongodb_uri: str, database_name: str) -> Iterator[Compact]
         yield compact
 
 
-def test_a_compactor_killed_at_any_step_leaves_what_the_next_one_finishes(
+def test_a_compaction_killed_at_any_step_is_finished_by_the_next(
     store: MongoStore, compact_elsewhere: Compact
 ) -> None:
     """The first of each kind: at each single one, `tests/retention` ends them, in one process."""

@@ -109,7 +109,7 @@ def test_killed_workers_and_a_restarted_mongod_lose_nothing(tmp_path: Path) -> N
 def test_a_worker_stopped_beyond_every_deadline_does_no_harm(
     mongodb_uri: str, database_name: str, eventually: Callable[..., Any]
 ) -> None:
-    """SIGSTOP in the middle of whatever it does; the others go on; SIGCONT; its late writes."""
+    """SIGSTOP in the middle of whatever it does; others continue; SIGCONT; its late writes."""
     rounds, patches = 3, 8
     luck = random.Random(11)
     deadline_s = 0.5
@@ -122,7 +122,7 @@ def test_a_worker_stopped_beyond_every_deadline_does_no_harm(
             os.kill(victim, signal.SIGSTOP)
             begun = time.monotonic()
             try:
-                # Longer than any request may take; the other worker goes on meanwhile.
+                # Longer than any request may take; the other worker continues meanwhile.
                 eventually(lambda: time.monotonic() - begun > 4 * deadline_s)
             finally:
                 os.kill(victim, signal.SIGCONT)
@@ -140,7 +140,7 @@ def test_a_worker_stopped_beyond_every_deadline_does_no_harm(
         check(service.port, everything, clients=CLIENTS, patches=rounds * patches)
 
 
-def test_a_worker_that_is_told_to_end_leaves_nothing_in_doubt(
+def test_a_worker_that_is_stopped_leaves_nothing_in_doubt(
     mongodb_uri: str, database_name: str
 ) -> None:
     """Neither requests of its own, nor those that the other worker has handed over to it."""

@@ -113,7 +113,7 @@ def test_every_history_around_a_fault_is_linearizable(
 
 
 @pytest.mark.usefixtures("replica_set")
-def test_a_refusal_that_nobody_was_told_of_stands(
+def test_a_refusal_whose_answer_was_lost_still_counts(
     gateways: tuple[Mapping[str, Wire], Mapping[str, int]], eventually: Eventually
 ) -> None:
     """Its key decides once, also where only "nothing was applied" could be said at first."""
@@ -129,17 +129,17 @@ def test_a_refusal_that_nobody_was_told_of_stands(
         stale = {"Idempotency_Key": uuid4().hex, "If_Match": f'"{first}"', **typed}
         wires["near"].cut_answers("silent")
         try:
-            told = asked(ports["near"], "PUT", path, "9", **stale)
+            told = request_once(ports["near"], "PUT", path, "9", **stale)
         finally:
             wires["near"].heal()
         assert (told.status, told.content["applied"]) == (503, "no")
-        known = asked(ports["far"], "GET", f"{catalog}/outcomes/{stale['Idempotency_Key']}")
+        known = request_once(ports["far"], "GET", f"{catalog}/outcomes/{stale['Idempotency_Key']}")
         return stale if known.status == 200 else None
 
     stale = eventually(refused_in_doubt)
     eventually(lambda: put(ports["far"], 3, path)[0] == 200)
     for port in ports.values():
-        told = asked(port, "PUT", path, "9", **stale)
+        told = request_once(port, "PUT", path, "9", **stale)
         assert (told.status, told.headers["Idempotency-Replayed"]) == (412, "true")
         assert told.content["current"]["etag"] == second
         assert send(port, "GET", path) == (200, 3)
@@ -149,7 +149,7 @@ def put(port: int, value: Any, path: str = DOCUMENT) -> tuple[int, Any]:
     return send(port, "PUT", path, value, Content_Type="application/json")
 
 
-def read_when_there(port: int) -> Any:
+def read_when_available(port: int) -> Any:
     """What the first answer says that isn't a refusal for want of the database."""
     give_up = time.monotonic() + WAIT_S
     while True:
@@ -159,7 +159,7 @@ def read_when_there(port: int) -> Any:
             return value
 
 
-def test_a_fresh_primary_answers_nothing_older_than_its_predecessor_did(
+def test_a_new_primary_answers_with_nothing_older_than_the_last_one_did(
     replica_set: ReplicaSet, database: str, eventually: Eventually
 ) -> None:
     """It dies when one secondary has the write, and does not know that a majority has it.
@@ -178,7 +178,7 @@ def test_a_fresh_primary_answers_nothing_older_than_its_predecessor_did(
             for _ in range(2)
         )
         eventually(lambda: put(near, 1)[0] in (200, 201))
-        assert read_when_there(far) == 1
+        assert read_when_available(far) == 1
         with other.stalled("stopReplProducer"):
             eventually(lambda: put(near, 2)[0] == 200)
             eventually(lambda: send(far, "GET", DOCUMENT) == (200, 2))
@@ -195,8 +195,8 @@ def test_a_fresh_primary_answers_nothing_older_than_its_predecessor_did(
             for port in (far, near):
                 assert send(port, "GET", DOCUMENT)[0] == 503
             writer.join()
-        assert read_when_there(far) == 3
-        assert read_when_there(near) == 3
+        assert read_when_available(far) == 3
+        assert read_when_available(near) == 3
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def bounds_of(store: MongoStore) -> Retention:
 
 
 @pytest.mark.parametrize("step", ["raise_floor", "sweep_window"])
-def test_a_compaction_under_way_when_the_primary_dies_is_finished_by_the_next_one(
+def test_a_compaction_interrupted_by_the_death_of_the_primary_is_finished_by_the_next(
     replica_set: ReplicaSet, database: str, store: MongoStore, step: str, eventually: Eventually
 ) -> None:
     gateway = GatewayService(
@@ -266,7 +266,9 @@ class Answer(NamedTuple):
     seconds: float
 
 
-def asked(port: int, method: str, path: str, body: str | None = None, **headers: str) -> Answer:
+def request_once(
+    port: int, method: str, path: str, body: str | None = None, **headers: str
+) -> Answer:
     """One request on a connection of its own, with what ``send`` leaves out."""
     begun = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
@@ -284,13 +286,13 @@ def refused(port: int, requests: Sequence[Request]) -> list[Answer]:
     """What these are answered, all sent at the same time."""
     with ThreadPoolExecutor(16) as pool:
         futures = [
-            pool.submit(asked, port, method, path, body, **headers)
+            pool.submit(request_once, port, method, path, body, **headers)
             for method, path, body, headers in requests
         ]
     return [each.result() for each in futures]
 
 
-def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselves(
+def test_without_a_primary_writes_are_refused_in_time_and_later_work_again(
     replica_set: ReplicaSet, database: str, eventually: Eventually
 ) -> None:
     deadline_s = 1.5
@@ -314,7 +316,7 @@ def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselv
         left = replica_set.leave_one_secondary()
         assert replica_set.primary() is None
         # What was under way to the primary that died is in doubt; from here on nothing is.
-        eventually(lambda: asked(port, "GET", "/readyz").status == 503)
+        eventually(lambda: request_once(port, "GET", "/readyz").status == 503)
         answers = refused(port, requests * 3)
         # What is under way when the time is up has one more call of the database to wait for. A
         # machine that was busy gets another chance: a gateway without this bound is never in time.
@@ -328,15 +330,15 @@ def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselv
             ), answer
             assert int(answer.headers["Retry-After"]) >= 1
             assert answer.content["retryable"] is True
-        ready = asked(port, "GET", "/readyz")
+        ready = request_once(port, "GET", "/readyz")
         assert (ready.status, ready.content["code"]) == (503, "store_unavailable")
-        assert asked(port, "GET", "/livez").status == 200
+        assert request_once(port, "GET", "/livez").status == 200
         assert not left.hello()["isWritablePrimary"]
 
         replica_set.await_healthy()
-        eventually(lambda: asked(port, "GET", "/readyz").status == 200)
+        eventually(lambda: request_once(port, "GET", "/readyz").status == 200)
         method, path, body, headers = requests[1]
-        again = asked(port, method, path, body, **headers)
+        again = request_once(port, method, path, body, **headers)
         assert (again.status, again.content["revision"]) == (200, 3)
         assert send(port, "GET", DOCUMENT) == (200, {"log": ["refused"]})
         assert service.worker_pids() == workers

@@ -56,7 +56,7 @@ def service(mongodb_uri: str, database_name: str) -> Iterator[RunningGateway]:
 def check(
     port: int, followers: list[Follower], tally: Tally, eventually: Eventually, patches: int
 ) -> None:
-    """Each follower was told what history says: every commit, once, in order."""
+    """Each follower got the history: every commit, once, in order."""
     assert tally.unexpected == []
     assert len(tally.acknowledged) == CLIENTS * patches
     history = all_commits(port)
@@ -70,7 +70,7 @@ def following(stack: ExitStack, port: Callable[[], int], count: int) -> list[Fol
     return [stack.enter_context(Follower(port, CHANGES)) for _ in range(count)]
 
 
-def test_killed_workers_are_nothing_to_a_follower_that_comes_back(
+def test_a_follower_that_reconnects_misses_nothing_when_workers_are_killed(
     service: RunningGateway, eventually: Eventually
 ) -> None:
     patches = 10
@@ -92,7 +92,7 @@ def test_killed_workers_are_nothing_to_a_follower_that_comes_back(
         assert sum(each.connected for each in followers) > len(followers), "nothing was tested"
 
 
-def test_a_restarted_gateway_goes_on_where_followers_are(
+def test_a_restarted_gateway_continues_each_feed_at_its_position(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     patches = 6
@@ -121,7 +121,7 @@ def test_a_restarted_gateway_goes_on_where_followers_are(
         assert all("shutting_down" in each.ended for each in followers)
 
 
-def test_a_killed_mongod_is_a_pause_and_no_more(tmp_path: Path, eventually: Eventually) -> None:
+def test_a_killed_mongod_only_pauses_the_feed(tmp_path: Path, eventually: Eventually) -> None:
     patches = 10
     with (
         EmbeddedMongod(tmp_path, start_timeout_s=WAIT_S) as mongod,
@@ -185,7 +185,7 @@ def test_killed_change_streams_are_opened_again(
         assert all(each.connected == 1 for each in followers), "watchers needn't notice"
 
 
-def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
+def test_a_commit_whose_writer_died_before_writing_it_out_is_fed(
     service: RunningGateway, mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     create(service.port)
@@ -206,7 +206,7 @@ def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
     assert (status, document) == (200, {"by": "the dead"})
 
 
-def test_compaction_below_a_watcher_says_where_to_begin(
+def test_compaction_below_a_watcher_names_the_oldest_revision(
     service: RunningGateway, mongodb_uri: str, database_name: str
 ) -> None:
     create(service.port)
@@ -261,7 +261,7 @@ def test_a_commit_of_several_documents_is_one_event(
         assert filtered.commits == everything.commits
 
 
-def test_a_commit_of_another_gateway_is_told_by_its_signal(
+def test_a_commit_of_another_gateway_is_fed_at_its_signal(
     service: RunningGateway,
     mongodb_uri: str,
     database_name: str,

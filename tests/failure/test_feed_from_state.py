@@ -58,7 +58,7 @@ def export(service: RunningGateway, revision: int) -> dict[str, Any]:
 
 
 class Client:
-    """``events`` are all that it was told, each once; it goes on from the last one's id."""
+    """``events`` are all that it got, each once; it resumes from the id of the last one."""
 
     def __init__(self, service: RunningGateway) -> None:
         self.events: list[Event] = []
@@ -87,7 +87,7 @@ class Client:
         return [event.data for event in self.events if event.name == name]
 
 
-def test_n14_a_feed_begins_with_the_state_and_goes_on_anywhere_in_it(
+def test_n14_a_feed_begins_with_the_state_and_can_be_resumed_anywhere(
     service: RunningGateway,
 ) -> None:
     """N14: the documents as of a revision, then every commit; workers are killed at each step,

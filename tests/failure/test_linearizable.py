@@ -126,7 +126,7 @@ CALLS = {
 RIGHT = History(list(CALLS.values()), LOG, [Following(LOG, [5.0, 15.0, 35.0, 95.0])])
 
 
-def told(name: str, **changed: Any) -> History:
+def with_outcome(name: str, **changed: Any) -> History:
     """The right history, but for one answer."""
     return of(name, outcome=replace(CALLS[name].outcome, **changed))
 
@@ -137,7 +137,7 @@ def of(name: str, **changed: Any) -> History:
 
 
 def logged(*log: Any) -> History:
-    """With this log, which followers are told too."""
+    """With this log, which followers get too."""
     times = [5.0, 15.0, 35.0, 95.0, 96.0][: len(log)]
     return replace(RIGHT, log=log, followings=[Following(log, times)])
 
@@ -146,7 +146,7 @@ def with_more(*calls: Call) -> History:
     return replace(RIGHT, calls=[*RIGHT.calls, *calls])
 
 
-def anew(tries: tuple[Call, Call]) -> History:
+def not_replayed(tries: tuple[Call, Call]) -> History:
     """The answer to the second one doesn't say that it is the first one's."""
     first, second = tries
     return with_more(first, replace(second, outcome=replace(second.outcome, replayed=False)))
@@ -172,7 +172,7 @@ WRONG: dict[str, tuple[str, History]] = {
     "an acknowledged write is gone": ("lost", logged(FIRST, at(2, THIRD), at(3, FOURTH))),
     "the last acknowledged write is gone": (
         "lost",
-        replace(told("last", kind="applied", revision=4), log=LOG[:3], followings=[]),
+        replace(with_outcome("last", kind="applied", revision=4), log=LOG[:3], followings=[]),
     ),
     "a revision is missing": ("log", logged(FIRST, SECOND, FOURTH)),
     "two writes are swapped": ("lost", logged(at(1, SECOND), at(2, FIRST), THIRD, FOURTH)),
@@ -188,8 +188,11 @@ WRONG: dict[str, tuple[str, History]] = {
     ),
     "a write by nobody": ("log", logged(*LOG[:3], FOURTH | {"message": "nobody's"})),
     "time goes back": ("time", logged(*LOG[:3], FOURTH | {"time": THIRD["time"]})),
-    "a replay tells another commit": ("lost", told("again", revision=2, commit_id="2" * 32)),
-    "a transaction was told what it didn't leave": ("read", told("again", documents=OLD)),
+    "a replay tells another commit": (
+        "lost",
+        with_outcome("again", revision=2, commit_id="2" * 32),
+    ),
+    "a transaction was told what it didn't leave": ("read", with_outcome("again", documents=OLD)),
     "a replay is told as a conflict": (
         "denied",
         with_more(call(BOTH, 150, "refused", code="precondition_failed")),
@@ -200,33 +203,45 @@ WRONG: dict[str, tuple[str, History]] = {
     ),
     "a refused write is there": (
         "applied-anyway",
-        told("last", kind="refused", code="precondition_failed"),
+        with_outcome("last", kind="refused", code="precondition_failed"),
     ),
-    "a write that was not applied is there": ("applied-anyway", told("last", kind="not-applied")),
+    "a write that was not applied is there": (
+        "applied-anyway",
+        with_outcome("last", kind="not-applied"),
+    ),
     "a write that changed nothing is there": (
         "applied-anyway",
-        told("last", kind="unchanged", revision=3),
+        with_outcome("last", kind="unchanged", revision=3),
     ),
     "a refusal is untrue": ("untrue", of("stale", ask=replace(STALE, if_match=(token(3),)))),
-    "a refusal was true before": ("untrue", told("stale", current={ONE: token(1)})),
-    "a refusal is that of an earlier try": ("untrue", anew(UNTOLD_TRIES)),
+    "a refusal was true before": ("untrue", with_outcome("stale", current={ONE: token(1)})),
+    "a refusal is that of an earlier try": ("untrue", not_replayed(UNTOLD_TRIES)),
     "a refusal is replayed of no try": ("untrue", with_more(UNTOLD_TRIES[1])),
-    "a refusal is replayed without a key": ("unexpected", told("stale", replayed=True)),
-    "nothing to do is that of an earlier try": ("order", anew(SAME_TRIES)),
+    "a refusal is replayed without a key": ("unexpected", with_outcome("stale", replayed=True)),
+    "nothing to do is that of an earlier try": ("order", not_replayed(SAME_TRIES)),
     "there was something to do": ("untrue", of("same", ask=replace(SAME, actions=LAST.actions))),
     "nothing to do was true before": ("order", of("same", invoked=141.0, returned=150.0)),
-    "a stale read": ("order", told("read", revision=1)),
+    "a stale read": ("order", with_outcome("read", revision=1)),
     "a stale read at the other end": ("order", of("read", invoked=121.0, returned=130.0)),
-    "a read of what was not asked for yet": ("order", told("read", revision=3, documents=PAGE)),
-    "a read of what no revision had": ("read", told("read", documents=PAGE)),
-    "a read of a revision that never was": ("lost", told("read", revision=9)),
-    "a page of two revisions": ("read", told("rest", documents={TWO: (token(2), {"n": 2})})),
-    "a page of another revision": ("read", told("rest", revision=4)),
-    "a page leaves a document out": ("read", told("page", documents={}, next=None)),
-    "a page ends too early": ("read", told("page", next=None)),
-    "the past is another": ("read", told("past", documents=PAGE)),
-    "history leaves a commit out": ("read", told("history", commits=(FOURTH,))),
-    "the newest revision is an old one": ("order", told("history", revision=3, commits=(THIRD,))),
+    "a read of what was not asked for yet": (
+        "order",
+        with_outcome("read", revision=3, documents=PAGE),
+    ),
+    "a read of what no revision had": ("read", with_outcome("read", documents=PAGE)),
+    "a read of a revision that never was": ("lost", with_outcome("read", revision=9)),
+    "a page of two revisions": (
+        "read",
+        with_outcome("rest", documents={TWO: (token(2), {"n": 2})}),
+    ),
+    "a page of another revision": ("read", with_outcome("rest", revision=4)),
+    "a page leaves a document out": ("read", with_outcome("page", documents={}, next=None)),
+    "a page ends too early": ("read", with_outcome("page", next=None)),
+    "the past is another": ("read", with_outcome("past", documents=PAGE)),
+    "history leaves a commit out": ("read", with_outcome("history", commits=(FOURTH,))),
+    "the newest revision is an old one": (
+        "order",
+        with_outcome("history", revision=3, commits=(THIRD,)),
+    ),
     "what is there is absent": ("read", of("absent", ask=reading("read"))),
     "what is there is above": ("read", of("above", ask=reading("read-at", revision=4))),
     "a follower misses a commit": ("feed", followed(LOG[1:], 15.0, 35.0, 95.0)),
@@ -241,11 +256,11 @@ WRONG: dict[str, tuple[str, History]] = {
         followed([*LOG[:3], OTHER], 5.0, 15.0, 35.0, 95.0),
     ),
     "a follower is told too early": ("order", followed(LOG, 5.0, 15.0, 25.0, 95.0)),
-    "an answer that nobody may get": ("unexpected", told("failed", kind="unexpected")),
+    "an answer that nobody may get": ("unexpected", with_outcome("failed", kind="unexpected")),
 }
 
 
-def test_a_right_history_is_right() -> None:
+def test_a_correct_history_is_accepted() -> None:
     assert check(RIGHT) == []
     for tries in (UNTOLD_TRIES, SAME_TRIES):
         assert check(with_more(*tries)) == []
@@ -255,6 +270,6 @@ def test_a_right_history_is_right() -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_history_is_told(name: str) -> None:
+def test_a_wrong_history_is_refused(name: str) -> None:
     kind, history = WRONG[name]
     assert kind in {violation.kind for violation in check(history)}, check(history)

@@ -32,7 +32,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
         yield running.members[0]
 
 
-def test_a_member_that_is_elected_again_is_known_to_be(
+def test_a_member_that_is_elected_again_is_recognized(
     alone: Member, eventually: Eventually
 ) -> None:
     """Also where the URI would have the driver look every ten minutes."""
@@ -52,7 +52,9 @@ def direct_uri(member: Member) -> str:
     return f"mongodb://{member.address}/?directConnection=true&retryReads=false"
 
 
-def test_connections_of_a_recovery_do_not_outlive_it(alone: Member, eventually: Eventually) -> None:
+def test_connections_opened_for_a_recovery_are_closed_after_it(
+    alone: Member, eventually: Eventually
+) -> None:
     """From when /readyz says so, requests are served again by the same worker."""
     with RunningGateway(direct_uri(alone), f"test_{uuid4().hex}", workers=1) as service:
         port, workers = service.port, service.worker_pids()

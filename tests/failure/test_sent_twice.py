@@ -43,7 +43,7 @@ def send_all(url: str, seed: int) -> None:
                     break
 
 
-def test_n17_what_may_be_sent_twice_is_done_once(mongodb_uri: str) -> None:
+def test_n17_repeatable_operations_take_effect_once(mongodb_uri: str) -> None:
     """N17: `set`, `max`, `min`, `append_text` with `once` and `stamp` come to the same, however
     often and in whatever order they are sent, also by clients that know of no answer."""
     with (

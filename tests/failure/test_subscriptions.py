@@ -36,7 +36,7 @@ def service(mongodb_uri: str) -> Iterator[RunningGateway]:
         yield running
 
 
-def asked(service: RunningGateway, method: str, path: str, body: Any = None) -> Any:
+def request(service: RunningGateway, method: str, path: str, body: Any = None) -> Any:
     """The answer's body; of one of the workers that live."""
     until = time.monotonic() + WAIT_S
     while True:
@@ -52,20 +52,20 @@ def asked(service: RunningGateway, method: str, path: str, body: Any = None) -> 
 
 
 def put(service: RunningGateway, value: Any, key: str = "k") -> int:
-    return int(asked(service, "PUT", f"{CATALOG}/documents/{key}", value)["revision"])
+    return int(request(service, "PUT", f"{CATALOG}/documents/{key}", value)["revision"])
 
 
 def subscribe(service: RunningGateway, name: str, to: Receiver, **members: Any) -> None:
     body = {"to": to.url, "secret": SECRET, **members}
-    asked(service, "PUT", f"{CATALOG}/subscriptions/{name}", body)
+    request(service, "PUT", f"{CATALOG}/subscriptions/{name}", body)
 
 
 def shown(service: RunningGateway, name: str) -> Any:
-    return asked(service, "GET", f"{CATALOG}/subscriptions/{name}")
+    return request(service, "GET", f"{CATALOG}/subscriptions/{name}")
 
 
 def in_order(revisions: list[int]) -> list[int]:
-    """Without what came again: nothing was passed over, and nothing new came behind it."""
+    """Without repeated events: nothing was skipped, and nothing new came after it."""
     seen: list[int] = []
     for revision in revisions:
         if not seen or revision == seen[-1] + 1:
@@ -108,12 +108,12 @@ def test_n15_each_commit_is_delivered_through_crashes(service: RunningGateway, f
         assert in_order(receiver.revisions) == list(range(begun + 1, last + 1))
         assert killed == 3 or form != "cloudevents"
         assert all(is_signed(post, SECRET) for post in receiver.posts)
-        history = asked(service, "GET", f"{CATALOG}/commits?after={begun}")["commits"]
+        history = request(service, "GET", f"{CATALOG}/commits?after={begun}")["commits"]
         told = {each["data"]["revision"]: each["data"] for each in receiver.of("commit")}
         assert [told[each["revision"]] for each in history] == history
         ids = {each["id"] for each in receiver.events}
         assert ids == {f"told/{revision}" for revision in told}
-    asked(service, "DELETE", f"{CATALOG}/subscriptions/{name}")
+    request(service, "DELETE", f"{CATALOG}/subscriptions/{name}")
 
 
 def test_the_state_is_delivered_through_crashes(service: RunningGateway) -> None:
@@ -140,10 +140,10 @@ def test_the_state_is_delivered_through_crashes(service: RunningGateway) -> None
         receiver.wait_for_commits(last)
         revisions = in_order(receiver.revisions)
         assert revisions[0] > synced["data"]["revision"]
-    asked(service, "DELETE", f"{CATALOG}/subscriptions/state")
+    request(service, "DELETE", f"{CATALOG}/subscriptions/state")
 
 
-def test_a_receiver_that_is_gone_holds_up_neither_others_nor_the_gateway(
+def test_an_unreachable_receiver_delays_neither_others_nor_the_gateway(
     service: RunningGateway,
 ) -> None:
     gone = Receiver()  # nobody listens there
@@ -160,11 +160,11 @@ def test_a_receiver_that_is_gone_holds_up_neither_others_nor_the_gateway(
         assert told["last_error"]["code"] == "unreachable"
         assert told["lag"] >= 40
         with gone:
-            asked(service, "POST", f"{CATALOG}/subscriptions/gone/resume")
+            request(service, "POST", f"{CATALOG}/subscriptions/gone/resume")
             gone.wait_for_commits(last)
             assert in_order(gone.revisions) == in_order(well.revisions)
     for name in ("gone", "slow", "well"):
-        asked(service, "DELETE", f"{CATALOG}/subscriptions/{name}")
+        request(service, "DELETE", f"{CATALOG}/subscriptions/{name}")
 
 
 def test_a_stopped_gateway_hands_its_subscriptions_over_at_once(mongodb_uri: str) -> None:

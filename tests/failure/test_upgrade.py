@@ -143,7 +143,7 @@ def content(gateway: RunningGateway, catalog: str) -> list[str]:
 
 @contextmanager
 def appending(gateway: RunningGateway, client: Client) -> Iterator[None]:
-    """It goes on until the end, or until nobody is there."""
+    """It continues until the end, or until no gateway answers."""
     over = threading.Event()
 
     def go_on() -> None:
@@ -219,7 +219,7 @@ def takes_over_what_is_made(old: RunningGateway, ours: RunningGateway) -> None:
     assert content(ours, "new") == ["theirs", "ours"]
 
 
-def test_an_earlier_gateway_isnt_ready_beside_one_of_this_format(
+def test_an_earlier_gateway_is_not_ready_beside_one_of_this_format(
     earlier: Path, mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     new = Client("new")

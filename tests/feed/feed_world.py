@@ -168,12 +168,12 @@ class World:
             self.commit(*(keys or ("k",)))
 
     def told(self, watcher: Watcher, timeout_s: float = 5.0) -> tuple[list[int], float]:
-        """What it is told, and how long that took by the clock that waiting moves."""
+        """The revisions it gets, and how long that took by the clock that waiting moves."""
         begun = self.runtime.now
         return revisions(watcher, timeout_s), self.runtime.now - begun
 
     def take(self, watcher: Watcher, timeout_s: float, *, patient: bool = False) -> Any:
-        """The same of a look that tells nothing: how far it has come."""
+        """The position after a take that returns no commit, and the time it took."""
         begun = self.runtime.now
         taken = watcher.take(timeout_s, patient=patient)
         assert taken.commits == []
@@ -196,7 +196,7 @@ def revisions(watcher: Watcher, timeout_s: float = 5.0) -> list[int]:
     return [told.revision for told in watcher.take(timeout_s, patient=True).commits]
 
 
-def all_there_is(watcher: Watcher) -> list[int]:
+def remaining_revisions(watcher: Watcher) -> list[int]:
     found: list[int] = []
     while more := revisions(watcher, 0.5):
         found += more

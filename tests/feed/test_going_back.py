@@ -11,7 +11,7 @@ from gateway.errors import RevisionNotFound
 from gateway.feed.channel import Selection
 from gateway.feed.watcher import Watcher
 from gateway.limits import WatchLimits
-from tests.feed.feed_world import EVERYTHING, World, all_there_is, revisions, world
+from tests.feed.feed_world import EVERYTHING, World, remaining_revisions, revisions, world
 from tests.memory_store import backup
 
 __all__ = ["world"]
@@ -35,11 +35,11 @@ def put_back(world: World, others: int) -> None:
 
 
 def come_to_five(world: World, watcher: Watcher) -> Callable[[int], None]:
-    """The watcher has come to 5; called, it puts the catalog back to 2, and others go on."""
+    """The watcher is at 5. The result sets the catalog back to 2 and lets others write."""
     world.commits(2)
     to_backup = backup(world.store)
     world.commits(3)
-    all_there_is(watcher)
+    remaining_revisions(watcher)
     assert watcher.position == 5
 
     def put_back(others: int) -> None:
@@ -52,7 +52,7 @@ def come_to_five(world: World, watcher: Watcher) -> Callable[[int], None]:
 
 @OTHERS
 @SELECTIONS
-def test_who_waits_is_told_that_there_is_no_such_revision(
+def test_a_waiting_watcher_gets_revision_not_found(
     world: World, others: int, selection: Selection
 ) -> None:
     watcher = world.watch(selection=selection)
@@ -62,12 +62,14 @@ def test_who_waits_is_told_that_there_is_no_such_revision(
 
 
 @SELECTIONS
-def test_nor_a_catalog_where_it_is_gone_altogether(world: World, selection: Selection) -> None:
-    """The backup is older than its first commit. Who waits for the first one goes on waiting."""
+def test_a_watcher_of_a_catalog_that_no_longer_exists_gets_revision_not_found(
+    world: World, selection: Selection
+) -> None:
+    """The backup is older than its first commit. A watcher for the first commit keeps waiting."""
     to_backup = backup(world.store)
     watcher, early = world.watch(selection=selection), world.watch(of="to-come")
     world.commits(2)
-    all_there_is(watcher)
+    remaining_revisions(watcher)
     assert watcher.position == 2
     to_backup()
     with pytest.raises(RevisionNotFound):
@@ -76,19 +78,19 @@ def test_nor_a_catalog_where_it_is_gone_altogether(world: World, selection: Sele
 
 
 @OTHERS
-def test_what_it_lacks_is_told_to_nobody(world: World, others: int) -> None:
+def test_lost_commits_are_delivered_to_nobody(world: World, others: int) -> None:
     """Though some follow the catalog, who haven't heard of it."""
     world.watch()
     put_back(world, others)
     there = 2 + others
-    world.runtime.now += 2.0  # the heads are looked at
+    world.runtime.now += 2.0  # the heads are read
     world.background()
     watcher = world.watch(after=min(there, 2))
     ids = {told.commit_id for told in watcher.take(5.0, patient=True).commits}
     assert ids == {each.id for each in world.store.commits({"c": (2, there)})["c"]}
 
 
-def test_who_lags_behind_all_that_is_held_learns_it_from_the_log(world: World) -> None:
+def test_a_watcher_far_behind_gets_revision_not_found_from_the_log(world: World) -> None:
     world.commits(3)
     to_backup = backup(world.store)
     world.commits(40)
@@ -103,7 +105,7 @@ def test_who_lags_behind_all_that_is_held_learns_it_from_the_log(world: World) -
         watcher.take(1.0, limit=5, patient=True)
 
 
-def test_a_commit_that_names_none_before_it_follows_any(world: World) -> None:
+def test_a_commit_without_a_parent_may_follow_any(world: World) -> None:
     """As those do that earlier versions recorded."""
     watcher = world.watch()
     world.commits(2)
@@ -127,10 +129,10 @@ _ANY_SELECTION = pytest.mark.parametrize(
 
 @OTHERS
 @_ANY_SELECTION
-def test_who_comes_back_and_names_the_commit_that_it_was_at_is_told_so(
+def test_a_resumed_feed_that_names_a_lost_commit_gets_revision_not_found(
     world: World, others: int, selection: Selection
 ) -> None:
-    """The gateway that it was told by is gone, too."""
+    """The gateway that delivered the commit is gone, too."""
     with world.watch(selection=selection) as watcher:
         to_earlier = come_to_five(world, watcher)
         taken = watcher.take(0.0, patient=True)
@@ -142,7 +144,7 @@ def test_who_comes_back_and_names_the_commit_that_it_was_at_is_told_so(
 
 
 @_ANY_SELECTION
-def test_also_where_the_next_commit_names_none_before_it(
+def test_a_lost_commit_is_noticed_even_if_the_next_commit_has_no_parent(
     world: World, selection: Selection
 ) -> None:
     world.commits(2)
@@ -152,7 +154,7 @@ def test_also_where_the_next_commit_names_none_before_it(
 
 
 @_ANY_SELECTION
-def test_in_the_same_history_it_goes_on(world: World, selection: Selection) -> None:
+def test_a_feed_resumed_in_the_same_history_continues(world: World, selection: Selection) -> None:
     world.commits(9)
     for at in range(10):
         last = world.store.commit_id("c", at) or ""

@@ -11,20 +11,22 @@ from msgspec.structs import replace
 from gateway.feed.channel import Selection
 from gateway.model import CommitRecord, Head
 from gateway.store.contract import ForeignRecord, StoreUnreachable
-from tests.feed.feed_world import EVERYTHING, STEP_S, World, all_there_is, revisions, world
+from tests.feed.feed_world import EVERYTHING, STEP_S, World, remaining_revisions, revisions, world
 
 __all__ = ["world"]
 
 
-class TestTelling:
-    def test_commits_are_told_once_in_order_and_encoded_once_for_all(self, world: World) -> None:
+class TestDelivery:
+    def test_commits_are_delivered_once_in_order_and_encoded_once_for_all(
+        self, world: World
+    ) -> None:
         watchers = [world.watch() for _ in range(5)]
         for expected in (1, 2, 3):
             world.commit("k")
             assert [revisions(each) for each in watchers] == [[expected]] * 5
         assert world.encoded == [1, 2, 3]
 
-    def test_many_signals_are_one_read(self, world: World) -> None:
+    def test_many_signals_cause_one_read(self, world: World) -> None:
         watcher = world.watch()
         assert revisions(watcher, 2.0) == []
         world.commits(8)
@@ -32,19 +34,19 @@ class TestTelling:
         assert revisions(watcher) == list(range(1, 9))
         assert world.store.read == 2  # the commits, and the heads for their floor
 
-    def test_a_lone_commit_is_told_at_once(self, world: World) -> None:
+    def test_a_single_commit_is_delivered_at_once(self, world: World) -> None:
         watcher = world.watch()
         assert revisions(watcher, 3.0) == []
         world.commit("k")
         told, took_s = world.told(watcher)
         assert (told, took_s <= STEP_S) == ([1], True)
 
-    def test_what_is_there_is_taken_without_the_hub(self, world: World) -> None:
+    def test_existing_commits_are_taken_without_the_hub(self, world: World) -> None:
         world.commits(3)
         world.runtime.background = lambda: None
         assert revisions(world.watch(after=1), 0.0) == [2, 3]
 
-    def test_a_watcher_that_comes_back_goes_on(self, world: World) -> None:
+    def test_a_watcher_that_returns_continues_at_its_position(self, world: World) -> None:
         world.commits(30)
         told = []
         for _ in range(6):
@@ -60,7 +62,7 @@ class TestTelling:
         for _ in range(4):
             world.commits(8)
             told += revisions(quick)
-        assert told == all_there_is(slow) == list(range(1, 33))
+        assert told == remaining_revisions(slow) == list(range(1, 33))
 
     def test_commits_made_while_the_channel_begins_are_not_missed(self, world: World) -> None:
         """Their signals come before anybody listens for the catalog."""
@@ -76,16 +78,16 @@ class TestTelling:
         told, took_s = world.told(watcher)
         assert (told, took_s < 0.1) == ([4], True)
 
-    def test_a_catalog_may_be_watched_before_it_is_made(self, world: World) -> None:
+    def test_a_catalog_may_be_watched_before_it_exists(self, world: World) -> None:
         watcher = world.watch(of="new")
         world.commit("k", of="new")
         assert revisions(watcher) == [1]
 
 
-class TestHints:
+class TestSignalsAreHints:
     """Signals are hints; positions are what is right."""
 
-    def test_a_lost_signal_costs_a_second(self, world: World) -> None:
+    def test_a_lost_signal_delays_a_commit_by_a_second(self, world: World) -> None:
         watcher = world.watch()
         assert revisions(watcher, 3.0) == []
         world.commit("k", signal=False)
@@ -93,14 +95,14 @@ class TestHints:
         assert (told, took_s <= 1.1) == ([1], True)
 
     @pytest.mark.parametrize("hint", [1, 5, 10**9])
-    def test_a_wrong_signal_tells_nothing(self, world: World, hint: int) -> None:
+    def test_a_wrong_signal_delivers_nothing(self, world: World, hint: int) -> None:
         watcher = world.watch()
         world.commits(5)
         assert revisions(watcher) == [1, 2, 3, 4, 5]
         world.hub.hear({"c": hint, "other": 7})
         assert revisions(watcher, 3.0) == []
 
-    def test_a_batch_whose_writer_died_is_told_and_written_out(self, world: World) -> None:
+    def test_a_batch_whose_writer_died_is_delivered_and_written_out(self, world: World) -> None:
         watcher = world.watch()
         world.commit("k")
         assert revisions(watcher) == [1]
@@ -110,7 +112,7 @@ class TestHints:
         assert world.store.commits({"c": (1, 2)})["c"]
         assert world.store.documents({"c": ["k"]})["c", "k"].content == 2
 
-    def test_a_watch_that_begins_at_such_a_batch_tells_it(self, world: World) -> None:
+    def test_a_new_watch_delivers_a_batch_that_is_not_written_out(self, world: World) -> None:
         world.move("k")
         assert revisions(world.watch()) == [1]
 
@@ -123,9 +125,9 @@ class TestHints:
         assert revisions(watcher, 5.0) == []
         world.store.fails = False
         world.commits(2)
-        assert all_there_is(watcher) == [2, 3, 4]
+        assert remaining_revisions(watcher) == [2, 3, 4]
 
-    def test_a_defect_silences_nobody_for_good(
+    def test_a_defect_silences_no_watcher_permanently(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         watcher = world.watch()
@@ -140,14 +142,14 @@ class TestHints:
         assert "ZeroDivisionError" in caplog.text
 
 
-class TestTroubleOfOne:
+class TestTroubleOfOneCatalog:
     """One catalog's trouble is no other's."""
 
     @pytest.mark.parametrize("names", ["abc", "cba"])
     @pytest.mark.parametrize(
         "trouble", [StoreUnreachable("an index refuses it"), ZeroDivisionError("edited by hand")]
     )
-    def test_a_batch_that_cannot_be_written_out_silences_its_own_feed_alone(
+    def test_a_batch_that_cannot_be_written_out_silences_only_its_own_feed(
         self, world: World, trouble: Exception, names: str
     ) -> None:
         watchers = {name: world.watch(of=name) for name in names}
@@ -175,7 +177,7 @@ class TestTroubleOfOne:
         world.store.write_documents = written  # type: ignore[method-assign]
         assert revisions(watchers["b"]) == [2]
 
-    def test_a_log_that_cannot_be_read_silences_its_own_feed_alone(self, world: World) -> None:
+    def test_an_unreadable_log_silences_only_its_own_feed(self, world: World) -> None:
         watchers = {name: world.watch(of=name) for name in "abc"}
         read = world.store.commits
 
@@ -194,9 +196,7 @@ class TestTroubleOfOne:
         world.store.commits = read  # type: ignore[method-assign]
         assert revisions(watchers["b"]) == [1, 2, 3]
 
-    def test_a_head_that_cannot_be_read_keeps_no_other_feed_from_its_log(
-        self, world: World
-    ) -> None:
+    def test_an_unreadable_head_silences_only_its_own_feed(self, world: World) -> None:
         watchers = {name: world.watch(of=name) for name in "ab"}
         heads = world.store.heads
 
@@ -215,7 +215,7 @@ class TestTroubleOfOne:
         world.store.heads = heads  # type: ignore[method-assign]
         assert revisions(watchers["b"]) == [1, 2, 3]
 
-    def test_a_heavy_log_holds_up_no_other_feed(self, world: World) -> None:
+    def test_a_heavy_log_delays_no_other_feed(self, world: World) -> None:
         """A read of many logs may come back with that of the heaviest alone."""
         watchers = {name: world.watch(of=name) for name in "ab"}
         read, written = world.store.commits, world.store.write_documents
@@ -236,12 +236,12 @@ class TestTroubleOfOne:
         world.commit("k", of="b")
         world.hub.step()
         assert [told.revision for told in watchers["b"]._on.ring] == [1]
-        assert all_there_is(watchers["a"]) == list(range(1, 51))
+        assert remaining_revisions(watchers["a"]) == list(range(1, 51))
         assert wrote == []
 
 
-class TestHoles:
-    def test_who_comes_to_a_hole_in_the_log_is_told_so_without_a_spin(
+class TestGaps:
+    def test_a_watcher_that_reaches_a_gap_in_the_log_gets_an_error(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Somebody has edited it by hand. It is logged once, and what fills it is told at last. Who
@@ -266,7 +266,7 @@ class TestHoles:
         world.store.write_commits([first])
         assert revisions(world.watch(after=0, of="a"), 5.0) == [1, 2, 3]
 
-    def test_who_comes_to_a_commit_that_cannot_be_read_is_told_so(self, world: World) -> None:
+    def test_a_watcher_that_reaches_an_unreadable_commit_gets_an_error(self, world: World) -> None:
         watchers = {name: world.watch(of=name) for name in "ab"}
         read = world.store.commits
 
@@ -287,7 +287,7 @@ class TestHoles:
 
     @pytest.mark.parametrize("gone", [{1}, {2, 3}, {4}, {1, 2, 3, 4}], ids=str)
     @pytest.mark.parametrize("selection", [EVERYTHING, Selection(prefix="k")], ids=str)
-    def test_who_comes_from_before_a_hole_is_not_told_as_if_there_was_none(
+    def test_a_watch_from_before_a_gap_does_not_skip_it(
         self, world: World, gone: set[int], selection: Selection
     ) -> None:
         world.commits(4)
@@ -297,20 +297,18 @@ class TestHoles:
             del world.store._commits["c"][revision]
         watcher = world.watch(after=0, selection=selection)
         with pytest.raises(ForeignRecord, match=f"no commit {min(gone)}"):
-            all_there_is(watcher)
+            remaining_revisions(watcher)
         assert watcher.position < min(gone)
 
 
 class TestSelections:
-    def test_only_commits_that_touch_what_is_wanted_are_told_and_those_whole(
-        self, world: World
-    ) -> None:
+    def test_a_selection_delivers_whole_commits_that_touch_it(self, world: World) -> None:
         selections = [Selection(frozenset("ab")), Selection(prefix="dir/"), EVERYTHING]
         selections.append(Selection(frozenset("a"), "dir/"))
         watchers = [world.watch(selection=each) for each in selections]
         for keys in (("a",), ("dir/x", "b"), ("c",), (), ("dir",)):
             world.commit(*keys)
-        told = [all_there_is(each) for each in watchers]
+        told = [remaining_revisions(each) for each in watchers]
         assert told == [[1, 2], [2], [1, 2, 3, 4, 5], [1, 2]]
 
     @pytest.mark.parametrize("selection", [Selection(frozenset("a")), Selection(prefix="a")])
@@ -318,15 +316,15 @@ class TestSelections:
         for number in range(30):
             world.commit("a" if number % 10 == 0 else "b")
         watcher = world.watch(selection=selection)
-        assert all_there_is(watcher) == [1, 11, 21]
+        assert remaining_revisions(watcher) == [1, 11, 21]
         assert watcher.position == 30
 
-    def test_an_idle_feed_learns_how_far_it_has_come(self, world: World) -> None:
+    def test_an_idle_feed_advances_its_position(self, world: World) -> None:
         watcher = world.watch(selection=Selection(prefix="a"))
         world.commits(5, "b")
         assert world.take(watcher, 3.0)[0] == 5
 
-    def test_a_busy_feed_of_others_commits_comes_back_for_a_bookmark(self, world: World) -> None:
+    def test_a_feed_busy_with_other_keys_returns_for_a_bookmark(self, world: World) -> None:
         watcher = world.watch(selection=Selection(prefix="a"))
         assert revisions(watcher, 0.1) == []
         for _ in range(5):
@@ -336,19 +334,19 @@ class TestSelections:
         revision, took_s = world.take(watcher, 1000.0)
         assert (revision, took_s < 1.0) == (25, True)
 
-    def test_the_wait_of_a_patient_one_is_not_cut_short(self, world: World) -> None:
+    def test_a_patient_watcher_waits_its_full_time(self, world: World) -> None:
         watcher = world.watch(selection=Selection(prefix="a"))
         world.commits(25, "b")
         revision, took_s = world.take(watcher, 10.0, patient=True)
         assert (revision, took_s >= 10.0) == (25, True)
 
-    def test_a_bookmark_is_due_also_to_one_that_waits(self, world: World) -> None:
+    def test_a_waiting_watcher_gets_a_bookmark_too(self, world: World) -> None:
         watcher = world.watch(selection=Selection(prefix="a"))
         world.runtime.background = lambda: (world.hub.step(), world.commit("b"))[0]
         revision, took_s = world.take(watcher, 1000.0)
         assert (20 <= revision < 25, took_s < 1.0) == (True, True)
 
-    def test_one_that_finds_little_in_much_of_the_log_says_how_far_it_has_come(
+    def test_a_watcher_with_few_matches_in_a_long_log_returns_its_position(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Where half of what its request may compute is used, also a patient one."""
@@ -362,7 +360,7 @@ class TestSelections:
             reached = taken.revision
         assert world.runtime.now == 0.0  # it waits for nothing
 
-    def test_one_that_waits_for_long_needs_no_log(self, world: World) -> None:
+    def test_a_watcher_that_waits_long_needs_no_log(self, world: World) -> None:
         """More commits pass it by than the ring holds."""
         watcher = world.watch(selection=Selection(prefix="a"))
 
@@ -375,7 +373,7 @@ class TestSelections:
         assert told > 30
         assert world.encoded == list(range(1, len(world.encoded) + 1)), "encoded again"
 
-    def test_those_who_want_nothing_of_it_are_not_woken(self, world: World) -> None:
+    def test_watchers_are_not_woken_by_commits_outside_their_selection(self, world: World) -> None:
         watcher = world.watch(selection=Selection(prefix="a"))
         woken: list[int] = []
         watcher.wake = lambda: woken.append(1)  # type: ignore[method-assign]

@@ -12,14 +12,14 @@ from gateway.feed.channel import WatchEnded
 from gateway.feed.hub import SignalListener
 from gateway.limits import WatchLimits
 from gateway.store.contract import StoreUnreachable
-from tests.feed.feed_world import SteppedRuntime, World, all_there_is, revisions, world
+from tests.feed.feed_world import SteppedRuntime, World, remaining_revisions, revisions, world
 from tests.memory_store import MemoryStore
 
 __all__ = ["world"]
 
 
 class TestBounds:
-    def test_where_a_watch_may_begin(self, world: World) -> None:
+    def test_a_watch_may_begin_from_the_floor_to_the_head(self, world: World) -> None:
         world.commits(9)
         assert world.store.raise_floor("c", 5, 0)
         with pytest.raises(RevisionCompacted) as compacted:
@@ -32,18 +32,18 @@ class TestBounds:
         with pytest.raises(RevisionNotFound):
             world.watch(after=1, of="never written")
 
-    def test_a_watcher_that_compaction_passes_is_told_so(self, world: World) -> None:
+    def test_a_watcher_overtaken_by_compaction_gets_revision_compacted(self, world: World) -> None:
         slow = world.watch()
         quick = world.watch()
         for _ in range(2):
             world.commits(15)
-            assert all_there_is(quick)
+            assert remaining_revisions(quick)
         assert world.store.raise_floor("c", 30, 0)
         with pytest.raises(RevisionCompacted):
             slow.take(1.0, patient=False)
 
     @pytest.mark.parametrize("reads_the_log", [True, False])
-    def test_what_a_sweep_may_have_cut_down_is_not_told(
+    def test_commits_that_a_sweep_may_have_reduced_are_not_delivered(
         self, world: World, reads_the_log: bool
     ) -> None:
         """The floor is raised, and history swept, while commits are being read."""
@@ -66,11 +66,11 @@ class TestBounds:
         world.commit("k")
         assert revisions(world.watch(after=3)) == [4]
 
-    def test_a_watcher_that_falls_back_too_far_is_ended(self, world: World) -> None:
+    def test_a_watcher_that_falls_too_far_behind_is_ended(self, world: World) -> None:
         slow, quick = world.watch(), world.watch()
         for _ in range(6):
             world.commits(10)
-            assert len(all_there_is(quick)) == 10
+            assert len(remaining_revisions(quick)) == 10
         with pytest.raises(WatchEnded) as ended:
             slow.take(1.0, patient=False)
         assert ended.value.code == "watcher_too_slow"
@@ -79,9 +79,9 @@ class TestBounds:
 
     def test_a_watcher_may_begin_far_back(self, world: World) -> None:
         world.commits(200)
-        assert all_there_is(world.watch()) == list(range(1, 201))
+        assert remaining_revisions(world.watch()) == list(range(1, 201))
 
-    def test_a_process_takes_so_many_and_no_more(self, world: World) -> None:
+    def test_the_number_of_watchers_of_a_process_is_bounded(self, world: World) -> None:
         watchers = [world.watch() for _ in range(100)]
         with pytest.raises(TooManyWatchers):
             world.watch()
@@ -91,7 +91,7 @@ class TestBounds:
         with pytest.raises(TooManyWatchers):
             world.watch()
 
-    def test_a_watch_that_cannot_begin_takes_no_place(self, world: World) -> None:
+    def test_a_watch_that_cannot_begin_takes_no_slot(self, world: World) -> None:
         for _ in range(150):
             with pytest.raises(RevisionNotFound):
                 world.watch(after=1)
@@ -102,7 +102,7 @@ class TestBounds:
         world.store.fails = False
         assert len([world.watch() for _ in range(100)]) == 100
 
-    def test_rings_are_bounded_together_and_nothing_is_lost_by_it(self) -> None:
+    def test_rings_share_a_memory_bound_without_losing_commits(self) -> None:
         world = World(WatchLimits(rings_bytes_max=4))
         watcher, other = world.watch(), world.watch()
         world.commits(5)
@@ -110,10 +110,12 @@ class TestBounds:
         assert revisions(other, 2.0) == []
         assert all(not channel.ring for channel in world.hub._channels.values())
         world.commits(3)
-        assert all_there_is(watcher) == list(range(1, 9))
+        assert remaining_revisions(watcher) == list(range(1, 9))
         world.close()
 
-    def test_a_busy_catalog_is_read_less_often_the_more_wait_for_it(self, world: World) -> None:
+    def test_the_more_watchers_wait_the_less_often_a_busy_catalog_is_read(
+        self, world: World
+    ) -> None:
         watchers = [world.watch() for _ in range(100)]
         channel = watchers[0]._on
 
@@ -133,7 +135,7 @@ class TestBounds:
         assert reads(100) == 5
 
 
-class TestLife:
+class TestBackground:
     def test_the_background_runs_while_there_are_watchers_and_a_little_longer(
         self, world: World
     ) -> None:
@@ -153,7 +155,7 @@ class TestLife:
             world.commit("k")
             assert revisions(watcher) == [1]
 
-    def test_two_runs_that_meet_append_nothing_twice(self, world: World) -> None:
+    def test_two_overlapping_runs_append_nothing_twice(self, world: World) -> None:
         """One has found nobody left, and still reads when somebody comes and another begins."""
         watcher = world.watch()
         assert revisions(watcher, 2.0) == []
@@ -166,11 +168,11 @@ class TestLife:
                 step()
 
         world.store.reading = meanwhile
-        assert all_there_is(watcher) == [1, 2, 3, 4, 5, 6, 7]
+        assert remaining_revisions(watcher) == [1, 2, 3, 4, 5, 6, 7]
         assert [told.revision for told in watcher._on.ring] == [1, 2, 3, 4, 5, 6, 7]
-        assert all_there_is(world.watch()) == [1, 2, 3, 4, 5, 6, 7]
+        assert remaining_revisions(world.watch()) == [1, 2, 3, 4, 5, 6, 7]
 
-    def test_a_run_that_comes_too_late_finds_its_channel_gone(self, world: World) -> None:
+    def test_a_late_run_does_not_append_to_a_newer_channel(self, world: World) -> None:
         """What it has read is of no use to the channel that began meanwhile."""
         watcher = world.watch()
         world.commits(5)
@@ -187,10 +189,10 @@ class TestLife:
         world.hub.step()
         fresh = world.watch(after=6)
         world.commit("k")
-        assert all_there_is(fresh) == [7]
+        assert remaining_revisions(fresh) == [7]
         assert [told.revision for told in fresh._on.ring] == [7]
 
-    def test_stopping_ends_those_who_wait_and_those_who_come(self, world: World) -> None:
+    def test_stopping_ends_waiting_and_new_watchers(self, world: World) -> None:
         watcher = world.watch()
         world.runtime.background = world.hub.stop
         with pytest.raises(WatchEnded) as ended:
@@ -202,7 +204,7 @@ class TestLife:
 
 class TestSignals:
     class Script:
-        """Signals that tell what they are given, and then break off."""
+        """Signals that return the given hints, and then break off."""
 
         def __init__(self, told: list[Mapping[str, int]], end: Exception) -> None:
             self._told = told
@@ -218,7 +220,7 @@ class TestSignals:
             self.closed = True
 
     @pytest.mark.parametrize("end", [StoreUnreachable("broke off"), KeyError("a defect")])
-    def test_they_are_opened_again_and_everything_is_looked_at_then(self, end: Exception) -> None:
+    def test_signals_are_reopened_and_every_catalog_is_checked_then(self, end: Exception) -> None:
         opened = [self.Script([{"a": 1}, {}], end), None, self.Script([{"b": 2}], end)]
         scripts = [each for each in opened if each is not None]
         heard: list[Mapping[str, int]] = []

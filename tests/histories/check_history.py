@@ -328,7 +328,7 @@ def _read(state: State, call: Call) -> State:
     docs = state.at(at).docs
     told = answer["documents"]
     for key in call.asked["keys"]:
-        _require_told(key, docs.get(key), told.get(key))
+        _require_read(key, docs.get(key), told.get(key))
     return _learnt(state, told) if at is None else state
 
 
@@ -343,7 +343,7 @@ def _list(state: State, call: Call) -> State:
     if wanted != told.keys():
         raise Impossible("it lists {}, but there are {}", sorted(told), sorted(wanted))
     for key in wanted:
-        _require_told(key, docs[key], told[key])
+        _require_read(key, docs[key], told[key])
     return _learnt(state, told) if at is None else state
 
 
@@ -362,7 +362,7 @@ def _log(state: State, call: Call) -> State:
     return state
 
 
-def _require_told(key: str, doc: Doc | None, told: dict[str, Any] | None) -> None:
+def _require_read(key: str, doc: Doc | None, told: dict[str, Any] | None) -> None:
     if doc is None or told is None:
         if doc is not None or told is not None:
             there = None if doc is None else doc.value
@@ -407,7 +407,7 @@ def _write(state: State, call: Call) -> State:
     elif outcome == "refused":
         _require_refusal(state, call, reason)
     for each, got in call.answer.get("documents", {}).items():
-        _require_told(each, after.docs.get(each), got)
+        _require_read(each, after.docs.get(each), got)
     if key is None:
         return after
     stands = reason if outcome == "refused" else after.revision
@@ -440,7 +440,7 @@ def _require_refusal(state: State, call: Call, reason: str) -> None:
     if expected != reason:
         raise Impossible("it got {}, but its {} is what is false", call.answer["code"], reason)
     for key, token in call.answer.get("current", {}).items():
-        _require_told(key, state.docs.get(key), None if token is None else {"token": token})
+        _require_read(key, state.docs.get(key), None if token is None else {"token": token})
 
 
 def judged(docs: Docs, asked: dict[str, Any]) -> tuple[str, Docs, str]:
@@ -739,11 +739,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{path}: {error}", file=sys.stderr)
             return 2
         for catalog, calls in history.items():
-            worst = max(worst, _told(path, catalog, calls, parsed.steps_max))
+            worst = max(worst, _report(path, catalog, calls, parsed.steps_max))
     return worst
 
 
-def _told(path: str, catalog: str, calls: Sequence[Call], steps_max: int) -> int:
+def _report(path: str, catalog: str, calls: Sequence[Call], steps_max: int) -> int:
     begun = time.monotonic()
     try:
         wrong, status = check(calls, steps_max), 0

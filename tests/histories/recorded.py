@@ -64,7 +64,9 @@ def lines(
     for number, call in enumerate(sorted(calls, key=lambda each: each.invoked), 1):
         at = {"call": number, "process": processes[call.ask.catalog, call.client]}
         sender = {"client": call.client, "gateway": call.gateway, "catalog": call.ask.catalog}
-        events.append((call.invoked, 0, {"type": "invoke", **at, **sender, **asked(call.ask)}))
+        events.append(
+            (call.invoked, 0, {"type": "invoke", **at, **sender, **request_event(call.ask)})
+        )
         events.append((call.returned, 1, {**at, **answered(call)}))
     events += [(each.time, 1, {"type": "fault", "fault": each.what}) for each in faults]
     yield json.dumps({"type": "begin", "time": 0, "format": 1, **about})
@@ -74,7 +76,7 @@ def lines(
         yield json.dumps({"type": kind, "time": passed, **event}, ensure_ascii=False)
 
 
-def asked(ask: Ask) -> Event:
+def request_event(ask: Ask) -> Event:
     if ask.writes:
         told: Event = {"f": "write", "message": ask.label}
         if ask.idempotency_key is not None:

@@ -213,12 +213,12 @@ WRONG: dict[str, list[Call]] = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_is_linearizable_is_accepted(name: str) -> None:
+def test_a_linearizable_history_is_accepted(name: str) -> None:
     assert check(RIGHT[name]) == []
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_isnt_is_refused(name: str) -> None:
+def test_a_history_that_is_not_linearizable_is_refused(name: str) -> None:
     assert check(WRONG[name])
 
 
@@ -278,7 +278,7 @@ def _is_right(order: Iterable[Call]) -> bool:
     return True
 
 
-def test_the_search_finds_what_trying_everything_finds() -> None:
+def test_the_search_agrees_with_exhaustive_search() -> None:
     verdicts = []
     for seed in range(400):
         calls = drawn(random.Random(seed))
@@ -287,7 +287,7 @@ def test_the_search_finds_what_trying_everything_finds() -> None:
     assert min(verdicts.count(True), verdicts.count(False)) > 25, "nothing was tested"
 
 
-def test_many_unknown_writes_are_no_trouble() -> None:
+def test_many_unknown_writes_are_handled() -> None:
     """Of fifty that nobody was told of, every other one was done."""
     appends = [appending(number, number, process=number) for number in range(2, 52)]
     reads: list[Event] = []
@@ -311,12 +311,12 @@ def test_many_unknown_writes_are_no_trouble() -> None:
         ('{"type": "fault", "time": -1}', "before the one above"),
     ],
 )
-def test_what_is_no_history_is_said_with_its_line(line: str, said: str) -> None:
+def test_a_malformed_history_is_refused_with_its_line(line: str, said: str) -> None:
     with pytest.raises(Malformed, match=said):
         read_history([json.dumps({"time": 0, **reading(1)}), line])
 
 
-def test_a_key_stands_for_one_write() -> None:
+def test_a_key_may_be_used_for_one_write_only() -> None:
     with pytest.raises(Malformed, match="another write under the key key"):
         history(*BEGIN, appending(2, "x", **KEYED), appending(3, "y", **KEYED))
 
@@ -342,7 +342,7 @@ def test_a_key_stands_for_one_write() -> None:
         ([{"op": "conjure", "path": "/b"}], None),
     ],
 )
-def test_patches_are_those_of_rfc_6902(patch: list[Event], after: Any) -> None:
+def test_patches_follow_rfc_6902(patch: list[Event], after: Any) -> None:
     before = {"a": [1, 2], "b": {}}
     if after is None:
         with pytest.raises(Misfit):
@@ -364,7 +364,7 @@ def written(path: Path, events: Iterable[Event]) -> Path:
     return path
 
 
-def test_the_command_says_where_an_order_ends(tmp_path: Path) -> None:
+def test_the_command_prints_where_the_order_breaks(tmp_path: Path) -> None:
     path = written(tmp_path / "history.ndjson", [*TWO_APPENDS[:-1], read(4, ["y"])])
     ended = checked(path)
     assert ended.returncode == 1
@@ -373,7 +373,7 @@ def test_the_command_says_where_an_order_ends(tmp_path: Path) -> None:
     assert 'it got ["y"] for "k", which is ["y", "x"]' in ended.stdout
 
 
-def test_the_command_ends_with_a_status_for_each_end(tmp_path: Path) -> None:
+def test_the_exit_status_of_the_command_shows_the_result(tmp_path: Path) -> None:
     path = written(tmp_path / "history.ndjson", TWO_APPENDS)
     assert checked(path).returncode == 0
     assert checked(path, "--steps-max=1").returncode == 3

@@ -20,7 +20,7 @@ def invoke(call: int, process: int, **asked: Any) -> Event:
     return {"type": "invoke", "call": call, "process": process, "catalog": "c", **asked}
 
 
-def told(**values: Any) -> Event:
+def documents_read(**values: Any) -> Event:
     return {"documents": {key: {"value": value} for key, value in values.items()}}
 
 
@@ -34,8 +34,8 @@ HISTORY = numbered(
     {"type": "ok", "call": 1, "outcome": "applied"},
     invoke(2, 0, then=appending("x", "y", item="one", get=("y",))),
     invoke(3, 1, f="read", keys=["x", "y"]),
-    {"type": "ok", "call": 2, "outcome": "applied", **told(y=["one"])},
-    {"type": "ok", "call": 3, **told(x=["one"], y=["one"])},
+    {"type": "ok", "call": 2, "outcome": "applied", **documents_read(y=["one"])},
+    {"type": "ok", "call": 3, **documents_read(x=["one"], y=["one"])},
     {"type": "fault", "fault": "a worker is killed"},
     # Under one key: unknown, then applied; and sent once more.
     invoke(4, 0, idempotency_key="k", then=appending("x", item="two")),
@@ -54,9 +54,9 @@ HISTORY = numbered(
     invoke(10, 1, then=[{"action": "put", "key": "z", "value": 1}]),
     {"type": "ok", "call": 10, "outcome": "applied"},
     invoke(11, 1, f="read", keys=["z"]),
-    {"type": "ok", "call": 11, **told(z=1)},
+    {"type": "ok", "call": 11, **documents_read(z=1)},
     invoke(12, 1, f="read", keys=["y"], at=2),
-    {"type": "ok", "call": 12, **told(y=["one"])},
+    {"type": "ok", "call": 12, **documents_read(y=["one"])},
 )
 ELLE = """
 {:index 0, :time 30, :type :invoke, :process 0, :f :txn, \

@@ -150,14 +150,14 @@ def test_a_real_history_is_accepted(events: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("tamper", TAMPERINGS)
-def test_a_tampered_one_is_refused(
+def test_a_tampered_history_is_refused(
     events: list[Event], tamper: Callable[[list[Event]], None]
 ) -> None:
     tamper(events)
     assert wrong(events)
 
 
-def test_its_lists_are_what_elle_and_porcupine_read(events: list[Event]) -> None:
+def test_the_converted_lists_are_complete_for_elle_and_porcupine(events: list[Event]) -> None:
     """Each item is appended once, and every read is told in both forms."""
     lists = lists_of(events)
     of_elle, of_porcupine = list(elle(lists)), list(porcupine(lists))

@@ -19,7 +19,7 @@ STALE = "1-00000000000000000000000000000000"
 
 
 @dataclass(frozen=True)
-class Told:
+class WriteAnswer:
     """The answer to a write, in whatever form; ``headers`` are those of ``HEADERS`` it has."""
 
     status: int
@@ -46,13 +46,13 @@ class Route:
         self.catalog = f"dialect-{uuid.uuid4().hex}"
         self.path = f"/v1/catalogs/{self.catalog}"
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:
         raise NotImplementedError
 
-    def patch(self, *operations: Any, query: str = "", **headers: str) -> Told:
+    def patch(self, *operations: Any, query: str = "", **headers: str) -> WriteAnswer:
         raise NotImplementedError
 
-    def delete(self, query: str = "", **headers: str) -> Told:
+    def delete(self, query: str = "", **headers: str) -> WriteAnswer:
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -76,30 +76,30 @@ class Route:
 
     def send(
         self, method: str, path: str, query: str, headers: dict[str, str], **body: Any
-    ) -> Told:
+    ) -> WriteAnswer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return told(
+        return write_answer(
             self.client.open(self.path + path + query, method=method, headers=named, **body)
         )
 
 
-def told(answer: TestResponse) -> Told:
+def write_answer(answer: TestResponse) -> WriteAnswer:
     headers = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
-    return Told(answer.status_code, headers, json.loads(answer.data) if answer.data else {})
+    return WriteAnswer(answer.status_code, headers, json.loads(answer.data) if answer.data else {})
 
 
 class Documents(Route):
     place = "documents"
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:
         return self.send("PUT", f"/{self.place}/k", query, headers, json=value)
 
-    def patch(self, *operations: Any, query: str = "", **headers: str) -> Told:
+    def patch(self, *operations: Any, query: str = "", **headers: str) -> WriteAnswer:
         kind = "application/json-patch+json"
         sent = {"data": json.dumps(operations), "content_type": kind}
         return self.send("PATCH", f"/{self.place}/k", query, headers, **sent)
 
-    def delete(self, query: str = "", **headers: str) -> Told:
+    def delete(self, query: str = "", **headers: str) -> WriteAnswer:
         return self.send("DELETE", f"/{self.place}/k", query, headers)
 
 
@@ -108,7 +108,7 @@ class Patches(Documents):
 
     can = frozenset(("set", "patch"))
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:
         return self.patch({"op": "add", "path": "", "value": value}, query=query, **headers)
 
 
@@ -131,7 +131,7 @@ class Transactions(Route):
     silent = frozenset(("Last-Modified", "Location"))
     creates = deletes = minimal = 200
 
-    def _commit(self, action: dict[str, Any], query: str, headers: dict[str, str]) -> Told:
+    def _commit(self, action: dict[str, Any], query: str, headers: dict[str, str]) -> WriteAnswer:
         body: dict[str, Any] = {"then": [{"key": "k", **action}]}
         if headers.pop("If_None_Match", None) is not None:
             body["compare"] = [{"key": "k", "absent": True}]
@@ -140,13 +140,13 @@ class Transactions(Route):
     def tag(self, token: str) -> str:
         return f'"k={token}"'
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:
         return self._commit({"action": "put", "value": value}, query, headers)
 
-    def patch(self, *operations: Any, query: str = "", **headers: str) -> Told:
+    def patch(self, *operations: Any, query: str = "", **headers: str) -> WriteAnswer:
         return self._commit({"action": "patch", "patch": operations}, query, headers)
 
-    def delete(self, query: str = "", **headers: str) -> Told:
+    def delete(self, query: str = "", **headers: str) -> WriteAnswer:
         return self._commit({"action": "delete"}, query, headers)
 
 
@@ -169,7 +169,7 @@ class BulkLines(Route):
         "replayed": "Idempotency-Replayed",
     }
 
-    def _line(self, op: str, query: str, headers: dict[str, str], **members: Any) -> Told:
+    def _line(self, op: str, query: str, headers: dict[str, str], **members: Any) -> WriteAnswer:
         line: dict[str, Any] = {"catalog": self.catalog, "key": "k", "op": op, **members}
         for name, value in headers.items():
             if name in ("If_Match", "If_None_Match"):
@@ -192,15 +192,15 @@ class BulkLines(Route):
         }
         if "ETag" in named:
             named["ETag"] = f'"{named["ETag"]}"'
-        return Told(found["status"], named, found.get("problem") or found)
+        return WriteAnswer(found["status"], named, found.get("problem") or found)
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:
         return self._line("put", query, headers, value=value)
 
-    def patch(self, *operations: Any, query: str = "", **headers: str) -> Told:
+    def patch(self, *operations: Any, query: str = "", **headers: str) -> WriteAnswer:
         return self._line("patch", query, headers, patch=operations)
 
-    def delete(self, query: str = "", **headers: str) -> Told:
+    def delete(self, query: str = "", **headers: str) -> WriteAnswer:
         return self._line("delete", query, headers)
 
 
@@ -210,7 +210,7 @@ class Uploads(Route):
     can = frozenset(("set",))
     minimal = 200  # always with its body
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:
         names = {"If_Match": "if_match", "If_None_Match": "if_none_match"}
         asked: dict[str, Any] = {"key": "k"}
         for header, name in names.items():
@@ -220,7 +220,7 @@ class Uploads(Route):
             asked["if_unchanged_under"] = ranges_of(headers.pop("If_Unchanged_Under"))
         opened = self.client.post(f"{self.path}/uploads", json=asked)
         if opened.status_code != 201:
-            return told(opened)
+            return write_answer(opened)
         upload = f"/uploads/{opened.json['upload']}"  # type: ignore[index]
         part = {"data": json.dumps(value), "content_type": "application/octet-stream"}
         assert self.client.put(f"{self.path}{upload}/parts/1", **part).status_code == 200
@@ -233,11 +233,11 @@ class Settings(Route):
     silent = frozenset(("Last-Modified", "Location"))
     can = frozenset(("set", "delete"))
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:
         settings = {"retention": {"commits": 10 + value["v"]}}
         return self.send("PUT", "", query, headers, json=settings)
 
-    def delete(self, query: str = "", **headers: str) -> Told:
+    def delete(self, query: str = "", **headers: str) -> WriteAnswer:
         return self.send("DELETE", "", query, headers)
 
     def now(self) -> TestResponse:
@@ -259,7 +259,7 @@ class Touches(Settings):
     def begin(self) -> None:
         super().put({"v": 0})
 
-    def put(self, value: Any, query: str = "", **headers: str) -> Told:  # noqa: ARG002 - as others
+    def put(self, value: Any, query: str = "", **headers: str) -> WriteAnswer:  # noqa: ARG002 - as others
         return self.send("POST", "/touch", query, headers)
 
 

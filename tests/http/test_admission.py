@@ -72,7 +72,7 @@ def refused(answer: Any, setting: str) -> None:
     assert 1 <= int(answer.headers["Retry-After"]) <= 3
 
 
-def test_a_write_beyond_the_bound_is_refused_before_its_body_is_read(
+def test_a_write_above_the_bound_is_refused_before_its_body_is_read(
     memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     catalog = behind(memory_gateway, writes_in_flight_max=1)
@@ -93,7 +93,7 @@ def test_a_write_beyond_the_bound_is_refused_before_its_body_is_read(
     assert catalog.put(2).status_code == 200
 
 
-def test_bytes_are_bounded_and_one_alone_may_be_as_large_as_it_likes(
+def test_bytes_in_flight_are_bounded_but_a_single_write_may_exceed_the_bound(
     memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     catalog = behind(memory_gateway, writes_in_flight_bytes_max=100)
@@ -106,7 +106,7 @@ def test_bytes_are_bounded_and_one_alone_may_be_as_large_as_it_likes(
     assert first[0].status_code == 200
 
 
-def test_reads_are_bounded_and_feeds_are_not_among_them(
+def test_reads_are_bounded_and_feeds_do_not_count(
     memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     catalog = behind(memory_gateway, reads_in_flight_max=1)
@@ -142,7 +142,7 @@ def stopped(mongod: EmbeddedMongod) -> Iterator[None]:
 
 
 @pytest.mark.mongod
-def test_a_saturated_worker_refuses_and_lives_and_what_it_accepted_is_applied(
+def test_a_saturated_worker_refuses_writes_stays_alive_and_applies_what_it_accepted(
     own_mongod: EmbeddedMongod, eventually: Eventually
 ) -> None:
     database, room, clients = f"test_{uuid.uuid4().hex}", 4, 40
@@ -204,7 +204,7 @@ def connections(port: int, number: int) -> Iterator[list[Connection]]:
         yield opened
 
 
-def test_what_arrives_all_at_once_is_applied_or_refused(
+def test_requests_that_arrive_all_at_once_are_applied_or_refused(
     mongodb_uri: str, database_name: str
 ) -> None:
     """More than is refused at once: the others wait, and some find room.
@@ -231,7 +231,7 @@ def test_what_arrives_all_at_once_is_applied_or_refused(
         assert [status == 200 for status in found] == [status == 201 for status in statuses]
 
 
-def test_where_all_connections_are_used_the_one_that_idles_longest_goes(
+def test_with_all_connections_in_use_the_longest_idle_one_is_closed(
     mongodb_uri: str, database_name: str
 ) -> None:
     with (
@@ -250,7 +250,7 @@ def test_where_all_connections_are_used_the_one_that_idles_longest_goes(
                 assert each.answer()[0] == 200
 
 
-def test_where_all_connections_are_busy_it_says_so_and_that_it_lives(
+def test_with_all_connections_busy_a_worker_refuses_and_livez_still_answers(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     with (
@@ -304,7 +304,9 @@ class _Seat:
         self.left += 1
 
 
-def test_a_seat_is_held_until_the_last_byte_was_taken(memory_gateway: GatewayService) -> None:
+def test_an_answer_holds_its_seat_until_its_last_byte_is_taken(
+    memory_gateway: GatewayService,
+) -> None:
     catalog = behind(memory_gateway, reads_in_flight_max=1)
     assert catalog.put("x" * 200_000).status_code == 201
     exported = catalog.client.get(f"{catalog.path}/export")
@@ -318,7 +320,7 @@ def test_a_seat_is_held_until_the_last_byte_was_taken(memory_gateway: GatewaySer
     assert catalog.get().status_code == 200
 
 
-def test_an_answer_that_nobody_closes_leaves_its_seat_to_the_next_request(
+def test_an_answer_that_is_never_closed_frees_its_seat_for_the_next_request(
     memory_gateway: GatewayService,
 ) -> None:
     catalog = behind(memory_gateway, reads_in_flight_max=1)
@@ -328,7 +330,7 @@ def test_an_answer_that_nobody_closes_leaves_its_seat_to_the_next_request(
         gc.collect()
 
 
-def test_to_collect_one_ends_nothing_amid_another_request() -> None:
+def test_garbage_collection_of_an_answer_ends_nothing_during_another_request() -> None:
     """Garbage is collected in the midst of any code: whoever holds a lock is interrupted, too."""
     memory = Memory(ThreadRuntime(), MemoryLimits())
     mine, forgotten, seat = memory.account(), memory.account(), _Seat()

@@ -10,7 +10,7 @@ from gateway.http.wire.headers import EXTENDED_PATCH
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 
 
-def test_a_weak_tag_or_one_with_a_suffix_is_told_apart_from_the_token(catalog: Catalog) -> None:
+def test_a_refusal_explains_a_weak_tag_or_a_tag_with_a_suffix(catalog: Catalog) -> None:
     token = catalog.put(1).get_json()["etag"]
     for tag, why in (
         (f'W/"{token}"', f'; W/"{token}" is weak, and If-Match compares strongly: a proxy'),
@@ -24,7 +24,7 @@ def test_a_weak_tag_or_one_with_a_suffix_is_told_apart_from_the_token(catalog: C
     assert catalog.get().get_json() == 1
 
 
-def test_a_token_without_quotes_is_told_to_have_some(catalog: Catalog) -> None:
+def test_a_refusal_shows_how_to_quote_an_unquoted_token(catalog: Catalog) -> None:
     token = catalog.put(1).get_json()["etag"]
     for method in ("PUT", "GET"):
         answer = catalog.send(method, b"2", "application/json", If_Match=token)
@@ -34,7 +34,7 @@ def test_a_token_without_quotes_is_told_to_have_some(catalog: Catalog) -> None:
     assert 'If-Match: "k=1-a;j=absent"' in composite["detail"]
 
 
-def test_a_catalog_that_there_is_not_is_told(catalog: Catalog) -> None:
+def test_a_404_says_whether_the_catalog_is_missing_too(catalog: Catalog) -> None:
     said = f"there is no catalog '{catalog.name}', and so no document 'k'"
     operation = {"op": "add", "path": "/a", "value": 1}
     for answer in (
@@ -52,7 +52,9 @@ def test_a_catalog_that_there_is_not_is_told(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("name", ["increment", "add_to_set", "pull", "contains", "less"])
-def test_an_operation_of_another_media_type_names_it(catalog: Catalog, name: str) -> None:
+def test_the_refusal_of_an_operation_names_the_media_type_it_needs(
+    catalog: Catalog, name: str
+) -> None:
     catalog.put({"n": 1})
     answer = catalog.patch({"op": "test", "path": "/n", "value": 1}, {"op": name, "path": "/n"})
     content = problem(answer, 400, "unknown_operation")
@@ -60,7 +62,7 @@ def test_an_operation_of_another_media_type_names_it(catalog: Catalog, name: str
     assert content["operation"] == 1
 
 
-def test_an_operation_that_there_is_not_names_no_media_type(catalog: Catalog) -> None:
+def test_an_unknown_operation_names_no_media_type(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     for raw in (b'[{"op":"incr","path":"/n"}]', b'[{"op":7}]', b'[{"path":""}]'):
         answer = catalog.send("PATCH", raw, JSON_PATCH)
@@ -68,7 +70,7 @@ def test_an_operation_that_there_is_not_names_no_media_type(catalog: Catalog) ->
         assert answer.status_code == 400
 
 
-def test_a_403_names_the_grants_there_are() -> None:
+def test_a_403_names_the_callers_grants() -> None:
     grants = [Grant(Role.READ, "*"), Grant(Role.WRITE, "shop/*")]
     ann = Principal("ann", tuple(grants))
     assert forbidden(ann, Role.WRITE, "shop", "the request").detail == (

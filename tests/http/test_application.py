@@ -54,7 +54,7 @@ def leaves(limits: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("place", [place for place, _ in leaves(ProcessLimits())])
-def test_every_limit_is_a_setting(place: str) -> None:
+def test_every_limit_can_be_set(place: str) -> None:
     def name(place: str) -> str:
         limit = place.rpartition(".")[2]
         return RENAMED.get(limit, limit)
@@ -79,6 +79,6 @@ def test_an_application_is_made_without_reaching_the_database() -> None:
 
 
 @pytest.mark.parametrize("uri", [None, "mongodb://"])
-def test_without_a_database_to_use_none_is_made(uri: str | None) -> None:
+def test_without_a_database_setting_the_application_is_not_created(uri: str | None) -> None:
     with pytest.raises(ValueError, match=r"mongodb_uri|URI"):
         create_application(Settings(mongodb_uri=uri))

@@ -44,7 +44,7 @@ def bob(service: Service) -> Caller:
     return service.caller("bob", "write:c")
 
 
-def begun(caller: Caller, version: int, *principals: str, finished: bool = False) -> Any:
+def begin_version(caller: Caller, version: int, *principals: str, finished: bool = False) -> Any:
     asked: dict[str, Any] = {"version": version, "finished": finished}
     if principals:
         asked["principals"] = list(principals)
@@ -67,7 +67,7 @@ def appended(item: Any, fence: str, key: str = "row", **members: Any) -> dict[st
     return line | {"idempotency_key": key} | members
 
 
-def of_one(caller: Caller, line: dict[str, Any]) -> dict[str, Any]:
+def answer_to(caller: Caller, line: dict[str, Any]) -> dict[str, Any]:
     (answer,) = caller.bulk(line)
     return dict(answer)
 
@@ -87,60 +87,62 @@ def log(ann: Caller) -> Callable[[], list[Any]]:
     return read
 
 
-def test_who_shares_it_goes_on_where_another_stopped(
+def test_a_second_principal_continues_a_version_where_the_first_stopped(
     ann: Caller, bob: Caller, log: Callable[[], list[Any]]
 ) -> None:
-    fence = begun(ann, 7, "bob")["fence"]
-    assert of_one(ann, appended("a", fence))["changed"]
-    assert begun(bob, 7, "ann")["fence"] == fence
-    again = of_one(bob, appended("a", fence))
+    fence = begin_version(ann, 7, "bob")["fence"]
+    assert answer_to(ann, appended("a", fence))["changed"]
+    assert begin_version(bob, 7, "ann")["fence"] == fence
+    again = answer_to(bob, appended("a", fence))
     assert (again["replayed"], again["changed"]) == (True, True)
-    assert of_one(bob, appended("b", fence, "next"))["changed"]
+    assert answer_to(bob, appended("b", fence, "next"))["changed"]
     assert log() == ["a", "b"]
-    assert code(of_one(bob, appended("else", fence))) == "idempotency_key_reused"
+    assert code(answer_to(bob, appended("else", fence))) == "idempotency_key_reused"
     # The key is the application's: each has others of its own by that name.
     own = appended("c", fence)
     del own["fence"]
-    assert not of_one(bob, own).get("replayed")
-    assert not of_one(ann, own).get("replayed")
+    assert not answer_to(bob, own).get("replayed")
+    assert not answer_to(ann, own).get("replayed")
     assert log() == ["a", "b", "c", "c"]
 
 
-def test_what_a_refusal_showed_to_one_isnt_told_to_another_who_may_not_read_it(
+def test_a_replayed_refusal_hides_values_from_a_principal_without_read_access(
     ann: Caller, bob: Caller
 ) -> None:
-    """A refusal that is told again was another's, who might see the value that it met."""
+    """The refusal that is replayed was of a principal that may see the value in it."""
     acl = {"mode": "replace", "value": {"acl": {"read": ["ann"], "write": ["ann", "bob"]}}}
     line = {"catalog": "c", "key": "k", "op": "put", "value": {"secret": "s3cr3t"}}
-    assert of_one(ann, line | {"attributes": acl})["changed"]
-    fence = begun(ann, 7, "bob")["fence"]
+    assert answer_to(ann, line | {"attributes": acl})["changed"]
+    fence = begin_version(ann, 7, "bob")["fence"]
     guess = [{"op": "test", "path": "/secret", "value": "?"}]
     asked = appended("a", fence) | {"patch": guess}
-    assert of_one(ann, asked)["problem"]["actual"] == "s3cr3t"
-    told = of_one(bob, asked)["problem"]
+    assert answer_to(ann, asked)["problem"]["actual"] == "s3cr3t"
+    told = answer_to(bob, asked)["problem"]
     assert "s3cr3t" not in str(told)
     assert (told["code"], told["right"]) == ("forbidden", "read")
-    assert of_one(ann, asked)["problem"]["actual"] == "s3cr3t"
+    assert answer_to(ann, asked)["problem"]["actual"] == "s3cr3t"
 
 
-def test_what_one_left_to_others_isnt_told_to_another_who_may_not_read_it(
+def test_a_replayed_answer_hides_skipped_places_from_a_principal_without_read_access(
     ann: Caller, bob: Caller
 ) -> None:
     acl = {"mode": "replace", "value": {"acl": {"read": ["ann"], "write": ["ann", "bob"]}}}
     line = {"catalog": "c", "key": "k", "op": "put", "value": {}}
-    assert of_one(ann, line | {"attributes": acl})["changed"]
+    assert answer_to(ann, line | {"attributes": acl})["changed"]
     apply = {"catalog": "c", "key": "k", "op": "apply"}
-    assert of_one(ann, apply | {"value": {"secret": 1}, "manager": "pipeline"})["changed"]
+    assert answer_to(ann, apply | {"value": {"secret": 1}, "manager": "pipeline"})["changed"]
     wanted = {"value": {"secret": 2, "n": 1}, "manager": "job", "conflict": "skip"}
-    asked = apply | wanted | {"idempotency_key": "a", "fence": begun(ann, 7, "bob")["fence"]}
-    assert of_one(ann, asked)["skipped"]
-    told = of_one(bob, asked)
+    asked = (
+        apply | wanted | {"idempotency_key": "a", "fence": begin_version(ann, 7, "bob")["fence"]}
+    )
+    assert answer_to(ann, asked)["skipped"]
+    told = answer_to(bob, asked)
     assert told["replayed"]
     assert "skipped" not in told
-    assert of_one(ann, asked)["skipped"]
+    assert answer_to(ann, asked)["skipped"]
 
 
-def test_the_principals_of_an_application_have_room(ann: Caller) -> None:
+def test_the_number_of_principals_of_an_application_is_bounded(ann: Caller) -> None:
     """A thousand applications share a document: one may not take the room of others."""
     names = [f"{number}" + "\N{GRINNING FACE}" * 200 for number in range(20)]
     answer = ann.send("PUT", ETL, {"version": 1, "principals": ["ann", *names[:19]]})
@@ -148,96 +150,96 @@ def test_the_principals_of_an_application_have_room(ann: Caller) -> None:
     assert (told["limit"], told["maximum"]) == ("application_bytes_max", 3072)
 
 
-def test_a_finished_version_is_over_for_whoever_wakes_up(
+def test_a_late_line_of_a_finished_version_is_refused(
     ann: Caller, log: Callable[[], list[Any]]
 ) -> None:
-    fence = begun(ann, 7)["fence"]
-    of_one(ann, appended("a", fence))
-    told = begun(ann, 7, finished=True)
+    fence = begin_version(ann, 7)["fence"]
+    answer_to(ann, appended("a", fence))
+    told = begin_version(ann, 7, finished=True)
     assert (told["version"], told["finished"]) == (7, 7)
-    assert begun(ann, 7) == told, "nothing to do"
+    assert begin_version(ann, 7) == told, "nothing to do"
     for line in (appended("b", fence, "late"), appended("a", fence)):
-        answer = of_one(ann, line)
+        answer = answer_to(ann, line)
         assert code(answer) == "application_conflict"
         assert answer["problem"]["retryable"] is False
         assert "version 7 of application 'etl' is finished" in answer["problem"]["detail"]
     assert log() == ["a"]
     # What was refused for the fence decided nothing under its key.
-    assert of_one(ann, appended("b", begun(ann, 8)["fence"], "late"))["changed"]
+    assert answer_to(ann, appended("b", begin_version(ann, 8)["fence"], "late"))["changed"]
     assert log() == ["a", "b"]
 
 
-def test_versions_go_up(ann: Caller) -> None:
-    assert begun(ann, 7, finished=True)["finished"] == 7
-    assert begun(ann, 3)["finished"] == 7, "it is finished, as every one up to 7"
-    old = begun(ann, 8)["fence"]
-    begun(ann, 9)
+def test_versions_only_increase(ann: Caller) -> None:
+    assert begin_version(ann, 7, finished=True)["finished"] == 7
+    assert begin_version(ann, 3)["finished"] == 7, "it is finished, as every one up to 7"
+    old = begin_version(ann, 8)["fence"]
+    begin_version(ann, 9)
     assert "8 of application 'etl' is over: version 9 was begun before it" in refused(ann, 8)
     line = appended("a", old) | {"op": "put", "value": 1}
     del line["patch"]
-    answer = of_one(ann, line)
+    answer = answer_to(ann, line)
     assert "isn't the current one, which is 9" in answer["problem"]["detail"]
     ahead = old.replace("8.", "10.", 1)
-    assert code(of_one(ann, line | {"fence": ahead})) == "application_conflict"
+    assert code(answer_to(ann, line | {"fence": ahead})) == "application_conflict"
 
 
-def test_what_was_begun_longer_ago_than_keys_are_kept_is_refused(
+def test_a_version_older_than_the_key_retention_is_refused(
     ann: Caller, clock: SetClock, log: Callable[[], list[Any]]
 ) -> None:
-    fence = begun(ann, 7)["fence"]
-    of_one(ann, appended("a", fence))
+    fence = begin_version(ann, 7)["fence"]
+    answer_to(ann, appended("a", fence))
     clock.passed_s = KEPT_S - 10
-    assert of_one(ann, appended("a", fence))["replayed"]
+    assert answer_to(ann, appended("a", fence))["replayed"]
     clock.passed_s = KEPT_S + 1
     assert "was begun more than 1000 seconds ago" in refused(ann, 7)
-    answer = of_one(ann, appended("a", fence))
+    answer = answer_to(ann, appended("a", fence))
     assert "idempotency_retention_s" in answer["problem"]["detail"]
     assert log() == ["a"]
-    begun(ann, 7, finished=True)  # who has seen to it says so
-    assert of_one(ann, appended("b", begun(ann, 8)["fence"], "new"))["changed"]
+    begin_version(ann, 7, finished=True)  # who has seen to it says so
+    assert answer_to(ann, appended("b", begin_version(ann, 8)["fence"], "new"))["changed"]
 
 
-def test_a_stranger_neither_continues_nor_spoils_it(
+def test_a_principal_outside_the_application_can_neither_continue_nor_disturb_it(
     service: Service, ann: Caller, bob: Caller, log: Callable[[], list[Any]]
 ) -> None:
-    fence = begun(ann, 7)["fence"]
+    fence = begin_version(ann, 7)["fence"]
     assert "shared by 'ann', not by 'bob'" in refused(bob, 7, "ann", status=403)
-    assert code(of_one(bob, appended("x", fence))) == "forbidden"
+    assert code(answer_to(bob, appended("x", fence))) == "forbidden"
     root = service.caller("root", "admin:*")
-    assert code(of_one(root, appended("x", fence))) == "forbidden", "nor an admin"
+    assert code(answer_to(root, appended("x", fence))) == "forbidden", "nor an admin"
     for body in ({"principals": ["bob"]}, {"version": 7, "finished": True}):
         problem(bob.send("PUT", ETL, body), 403, "forbidden")
     problem(bob.send("DELETE", ETL), 403, "forbidden")
-    assert of_one(ann, appended("a", fence))["changed"]
+    assert answer_to(ann, appended("a", fence))["changed"]
     assert log() == ["a"]
     # An admin may let it in. But then ann says so too, or she would trust what it finished.
     assert root.send("PUT", ETL, {"principals": ["ann", "bob"]}).status_code == 200
-    begun(bob, 8, "ann", finished=True)
+    begin_version(bob, 8, "ann", finished=True)
     assert "shared with 'bob': if you trust them, name them" in refused(ann, 8)
-    assert begun(ann, 8, "bob")["finished"] == 8
+    assert begin_version(ann, 8, "bob")["finished"] == 8
     assert root.send("PUT", ETL, {"principals": ["ann"]}).status_code == 200
     problem(bob.send("PUT", ETL, {"version": 9, "principals": ["ann"]}), 403, "forbidden")
 
 
-def test_a_name_that_is_taken_again_has_other_keys(
+def test_a_re_created_application_has_other_idempotency_keys(
     ann: Caller, bob: Caller, log: Callable[[], list[Any]]
 ) -> None:
-    old = begun(ann, 7)["fence"]
-    of_one(ann, appended("a", old))
+    old = begin_version(ann, 7)["fence"]
+    answer_to(ann, appended("a", old))
     assert ann.send("DELETE", ETL).status_code == 204
     assert ann.send("DELETE", ETL).status_code == 204, "nothing to do"
-    assert code(of_one(ann, appended("b", old, "late"))) == "application_conflict"
-    new = begun(bob, 7)["fence"]
+    assert code(answer_to(ann, appended("b", old, "late"))) == "application_conflict"
+    new = begin_version(bob, 7)["fence"]
     assert new != old
-    answer = of_one(bob, appended("a", new))
+    answer = answer_to(bob, appended("a", new))
     assert not answer.get("replayed"), "nothing of what ann's keys decided is told"
     assert log() == ["a", "a"]
 
 
 @pytest.mark.usefixtures("log")
-def test_steps_are_commits_that_show_nothing_else(service: Service, ann: Caller) -> None:
+def test_steps_appear_in_the_history_only(service: Service, ann: Caller) -> None:
     """They are in the history, hold through deletion, and in no listing."""
-    begun(ann, 7, "bob")
+    begin_version(ann, 7, "bob")
     listed = ann.send("GET", f"{catalog_path('c')}/applications").get_json()["applications"]
     (record,) = listed
     assert record.pop("begun").endswith("Z")
@@ -270,24 +272,24 @@ def test_steps_are_commits_that_show_nothing_else(service: Service, ann: Caller)
     assert told == {"applications": []}
 
 
-def test_a_step_is_taken_back_by_nobody(
+def test_a_step_cannot_be_reverted(
     service: Service, ann: Caller, log: Callable[[], list[Any]]
 ) -> None:
     """Neither is the one that finished a version undone, nor do rules for documents hold there."""
-    fence = begun(ann, 7)["fence"]
-    of_one(ann, appended("a", fence))
-    begun(ann, 7, finished=True)
+    fence = begin_version(ann, 7)["fence"]
+    answer_to(ann, appended("a", fence))
+    begin_version(ann, 7, finished=True)
     root = service.caller("root", "admin:*")
     told = root.send("GET", f"{catalog_path('c')}/commits").get_json()["commits"]
     (finished,) = (each["revision"] for each in told if "finished" in (each["message"] or ""))
     for body in ({"revisions": [finished]}, {"to": finished - 1}):
         answer = root.send("POST", f"{catalog_path('c')}/reverts", body)
         assert answer.status_code == 200, answer.text
-    assert begun(ann, 7)["finished"] == 7
+    assert begin_version(ann, 7)["finished"] == 7
     assert log() == ["a"]
     rules = {"schemas": {"*": {"required": ["log"]}}, "require_precondition": True}
     assert root.send("PUT", catalog_path("c"), rules).status_code == 201
-    assert begun(ann, 8)["version"] == 8
+    assert begin_version(ann, 8)["version"] == 8
 
 
 BAD_BODIES: list[tuple[dict[str, Any], str]] = [
@@ -305,7 +307,7 @@ BAD_BODIES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "pointer"), BAD_BODIES)
-def test_a_bad_step_is_refused(ann: Caller, body: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_step_is_refused(ann: Caller, body: dict[str, Any], pointer: str) -> None:
     told = problem(ann.send("PUT", ETL, body), 400, "invalid_body")
     assert told["pointer"] == pointer
 
@@ -315,21 +317,21 @@ def test_bad_names_and_fences_are_refused(ann: Caller) -> None:
         path = f"{catalog_path('c')}/applications/{name}"
         problem(ann.send("PUT", path, {"version": 1}), 400, "invalid_name")
     for fence in ("", "7.5f0c", "x.5f0c.etl", f"{'9' * 30}.a.etl", 7, None):
-        answer = of_one(ann, appended("a", fence))  # type: ignore[arg-type]
+        answer = answer_to(ann, appended("a", fence))  # type: ignore[arg-type]
         assert (code(answer), answer["problem"]["pointer"]) == ("invalid_body", "/fence")
     bare = appended("a", "7.5f0c.etl")
     del bare["idempotency_key"]
-    assert of_one(ann, bare)["problem"]["detail"].endswith("it needs an idempotency_key")
+    assert answer_to(ann, bare)["problem"]["detail"].endswith("it needs an idempotency_key")
     missing: TestResponse = ann.send("GET", f"{catalog_path('c')}/applications")
     problem(missing, 404, "catalog_not_found")
 
 
-def test_names_of_any_kind_and_as_many_as_there_may_be(ann: Caller) -> None:
+def test_an_application_may_have_any_name_and_their_number_is_bounded(ann: Caller) -> None:
     for name in ("a/b~c.d", "$x.y", "ü 😀\n", "1"):
         path = f"{catalog_path('c')}/applications/"
         answer = ann.send("PUT", path + quote(name, safe=""), {"version": 1}).get_json()
         assert answer["application"] == name
-        assert of_one(ann, appended("a", answer["fence"]) | {"key": "none"})["status"] == 404
+        assert answer_to(ann, appended("a", answer["fence"]) | {"key": "none"})["status"] == 404
     for number in range(4, 1000):
         ann.send("PUT", f"{catalog_path('c')}/applications/n{number}", {"version": 1})
     told = problem(ann.send("PUT", ETL, {"version": 1}), 413, "over_limit")
@@ -341,7 +343,7 @@ def stepped(caller: Caller, name: str, version: int, **members: Any) -> TestResp
     return caller.send("PUT", path, {"version": version, **members})
 
 
-def test_where_there_is_no_room_those_leave_of_which_nothing_more_can_come(
+def test_a_full_list_of_applications_drops_those_that_can_send_nothing_more(
     ann: Caller, clock: SetClock
 ) -> None:
     """Open ones that are finished, and whatever is too old to be finished; never a finished one
@@ -367,7 +369,7 @@ def test_where_there_is_no_room_those_leave_of_which_nothing_more_can_come(
         assert left not in names()
         assert {"n0", "n1", "n4", new} < names()
     problem(stepped(ann, "c", 1), 413, "over_limit")
-    answer = of_one(ann, appended("a", late))
+    answer = answer_to(ann, appended("a", late))
     assert "with this fence: it was deleted, or never existed" in answer["problem"]["detail"]
     clock.passed_s += KEPT_S + 1
     for new in "cde":
@@ -376,20 +378,20 @@ def test_where_there_is_no_room_those_leave_of_which_nothing_more_can_come(
     assert names().isdisjoint({"n0", "n1", "n4"})
 
 
-def test_an_open_application_is_everybodys_and_only_guards(
+def test_an_open_application_is_for_every_writer_and_only_guards(
     ann: Caller, bob: Caller, log: Callable[[], list[Any]]
 ) -> None:
     fence = stepped(ann, "sync", 7, open=True).get_json()["fence"]
-    assert of_one(ann, appended("a", fence))["changed"]
-    assert of_one(ann, appended("a", fence))["replayed"]
-    assert not of_one(bob, appended("b", fence)).get("replayed"), "its key is bob's own"
+    assert answer_to(ann, appended("a", fence))["changed"]
+    assert answer_to(ann, appended("a", fence))["replayed"]
+    assert not answer_to(bob, appended("b", fence)).get("replayed"), "its key is bob's own"
     bare = appended("c", fence)
     del bare["idempotency_key"]
-    assert of_one(bob, bare)["changed"]
+    assert answer_to(bob, bare)["changed"]
     told = stepped(bob, "sync", 8, open=True).get_json()
     assert (told["version"], told["open"], told["principals"]) == (8, True, ["bob"])
     for caller in (ann, bob):
-        assert code(of_one(caller, appended("late", fence, "late"))) == "application_conflict"
+        assert code(answer_to(caller, appended("late", fence, "late"))) == "application_conflict"
     assert log() == ["a", "b", "c"]
     detail = problem(stepped(ann, "sync", 9), 409, "application_conflict")["detail"]
     assert detail == (
@@ -399,26 +401,24 @@ def test_an_open_application_is_everybodys_and_only_guards(
     problem(stepped(ann, "etl", 2, open=True), 409, "application_conflict")
 
 
-def test_who_goes_on_with_a_version_is_told_how_its_keys_are_made(ann: Caller) -> None:
+def test_beginning_a_version_again_reports_how_its_keys_are_made(ann: Caller) -> None:
     assert stepped(ann, "etl", 1, keys="row").get_json()["keys"] == "row"
     assert stepped(ann, "etl", 1, keys="place").get_json()["keys"] == "row"
     assert stepped(ann, "etl", 2).get_json()["keys"] is None
 
 
-def test_another_run_decides_again_what_was_refused(
-    ann: Caller, log: Callable[[], list[Any]]
-) -> None:
+def test_another_run_decides_refused_lines_again(ann: Caller, log: Callable[[], list[Any]]) -> None:
     """The run is in the fence; what was applied is applied once, whichever run sends it."""
     one, two = (stepped(ann, "etl", 1, run=run).get_json()["fence"] for run in ("1f", "2f"))
     assert one != two
     line = appended("a", one) | {"key": "new"}
     for _ in range(2):
-        assert of_one(ann, line)["status"] == 404
+        assert answer_to(ann, line)["status"] == 404
     assert ann.send("PUT", document_path("c", "new"), {"log": []}).status_code == 201
-    assert of_one(ann, line)["replayed"]
-    assert of_one(ann, line | {"fence": two})["changed"]
+    assert answer_to(ann, line)["replayed"]
+    assert answer_to(ann, line | {"fence": two})["changed"]
     for fence in (one, two):
-        answer = of_one(ann, line | {"fence": fence})
+        answer = answer_to(ann, line | {"fence": fence})
         assert (answer["replayed"], answer["status"]) == (True, 200)
     assert ann.send("GET", document_path("c", "new")).get_json() == {"log": ["a"]}
     assert log() == []

@@ -28,7 +28,7 @@ def transact(catalog: Catalog, **body: Any) -> TestResponse:
 
 @pytest.mark.parametrize("operation", [[], {}, None, 1])
 @pytest.mark.parametrize("action", ["patch", "attributes"])
-def test_an_operation_whose_name_is_no_text_is_refused(
+def test_an_operation_whose_name_is_not_a_string_is_refused(
     catalog: Catalog, action: str, operation: Any
 ) -> None:
     catalog.put({})
@@ -37,7 +37,7 @@ def test_an_operation_whose_name_is_no_text_is_refused(
     assert refused["pointer"] == "/then/0/patch/0/op"
 
 
-def test_the_patches_of_a_transaction_look_at_so_many_items_together_and_no_more(
+def test_the_items_that_the_patches_of_a_transaction_compare_are_bounded_together(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft, "_PATCHED_BYTES_MAX", 1_000_000)
@@ -56,7 +56,7 @@ def test_the_patches_of_a_transaction_look_at_so_many_items_together_and_no_more
     assert (refused["limit"], refused["action"]) == ("patched_bytes_max", 2)
 
 
-def test_what_moves_the_items_of_a_large_array_counts_as_often_as_it_does(
+def test_each_move_within_a_large_array_counts_as_work(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft, "_PATCHED_BYTES_MAX", 300_000)
@@ -73,7 +73,7 @@ def test_what_moves_the_items_of_a_large_array_counts_as_often_as_it_does(
     assert transact(catalog, then=steps).status_code == 200
 
 
-def test_the_tests_of_a_transaction_look_at_so_many_items_together_also_where_they_fail(
+def test_the_items_that_the_tests_of_a_transaction_compare_are_bounded_even_if_the_tests_fail(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compares, "_TESTED_BYTES_MAX", 50_000)
@@ -84,7 +84,7 @@ def test_the_tests_of_a_transaction_look_at_so_many_items_together_also_where_th
     assert refused["limit"] == "tested_bytes_max"
 
 
-def test_a_condition_in_a_body_has_so_many_tokens_and_no_more(catalog: Catalog) -> None:
+def test_the_number_of_tokens_in_a_condition_is_bounded(catalog: Catalog) -> None:
     composite = ";".join(f"{number}=absent" for number in range(4097))
     for condition in (composite, [f"{number}-a" for number in range(4097)]):
         line = {"catalog": catalog.name, "key": "k", "op": "put", "value": 1, "if_match": condition}
@@ -98,7 +98,7 @@ def test_a_condition_in_a_body_has_so_many_tokens_and_no_more(catalog: Catalog) 
         assert problem(answer, 413, "over_limit")["actual"] == 4097
 
 
-def test_long_conditions_are_not_held_in_memory(catalog: Catalog) -> None:
+def test_long_conditions_are_not_cached(catalog: Catalog) -> None:
     held = conditions._parsed_tags.cache_info().currsize
     answer = catalog.client.post(
         f"{catalog.path}/uploads", json={"key": "k", "if_match": "x" * 2000}
@@ -132,7 +132,7 @@ def overtaken() -> tuple[_CompactedMeanwhile, FlaskClient]:
     return store, create_app(gateway).test_client()
 
 
-def test_an_export_overtaken_by_compaction_is_one_of_a_newer_head(
+def test_an_export_overtaken_by_compaction_is_of_a_newer_head(
     overtaken: tuple[_CompactedMeanwhile, FlaskClient],
 ) -> None:
     exported = json.loads(overtaken[1].get("/v1/catalogs/big/export").data)
@@ -140,7 +140,7 @@ def test_an_export_overtaken_by_compaction_is_one_of_a_newer_head(
     assert len(exported["metadata"]) == 600
 
 
-def test_an_export_of_a_revision_that_compaction_overtakes_is_refused_before_it_begins(
+def test_an_export_of_a_compacted_revision_is_refused_before_it_begins(
     overtaken: tuple[_CompactedMeanwhile, FlaskClient],
 ) -> None:
     refused = overtaken[1].get("/v1/catalogs/big/export?revision=600")
@@ -157,7 +157,7 @@ def test_an_export_of_a_revision_that_compaction_overtakes_is_refused_before_it_
         ("GET", {}, 200),
     ],
 )
-def test_an_export_holds_its_revision_no_longer_than_it_is_sent(
+def test_an_export_pins_its_revision_only_while_it_is_sent(
     overtaken: tuple[_CompactedMeanwhile, FlaskClient],
     method: str,
     header: dict[str, str],
@@ -181,7 +181,7 @@ def test_a_schema_that_doubles_with_each_level_is_refused_with_its_place(catalog
     assert problem(answer, 422, "invalid_settings")["pointer"] == "/schemas/some~1*"
 
 
-def test_a_document_that_would_take_its_schema_too_long_is_refused(catalog: Catalog) -> None:
+def test_a_document_that_takes_too_many_schema_steps_is_refused(catalog: Catalog) -> None:
     settings = {"schemas": {"k": {"items": {"allOf": [{"type": "integer"}] * 20_000}}}}
     assert catalog.client.put(catalog.path, json=settings).status_code == 201
     assert catalog.put([1] * 100).status_code == 201
@@ -191,7 +191,7 @@ def test_a_document_that_would_take_its_schema_too_long_is_refused(catalog: Cata
     assert problem(grown, 413, "over_limit")["limit"] == "schema_steps_max"
 
 
-def test_several_large_documents_are_answered_up_to_a_bound(
+def test_reading_several_large_documents_is_bounded(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "_SMALL_BYTES", 1_000)

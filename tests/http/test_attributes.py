@@ -48,13 +48,13 @@ def attributes(catalog: Catalog) -> Attributes:
     return Attributes(catalog)
 
 
-def test_a_document_has_none_at_first(attributes: Attributes) -> None:
+def test_a_new_document_has_no_attributes(attributes: Attributes) -> None:
     answer = attributes.get()
     assert (answer.status_code, answer.get_json()) == (200, {})
     assert answer.headers["ETag"] == attributes.catalog.get().headers["ETag"]
 
 
-def test_deleting_them_leaves_the_document(attributes: Attributes) -> None:
+def test_deleting_attributes_keeps_the_document(attributes: Attributes) -> None:
     attributes.put({"owner": "a"})
     assert attributes.send("DELETE").status_code == 204
     assert attributes.get().get_json() == {}
@@ -72,7 +72,9 @@ def test_deleting_them_leaves_the_document(attributes: Attributes) -> None:
         (EXTENDED, {"patch": [{"op": "increment", "path": "/n"}]}),
     ],
 )
-def test_each_kind_of_patch(attributes: Attributes, kind: str, body: Any) -> None:
+def test_attributes_accept_every_kind_of_patch(
+    attributes: Attributes, kind: str, body: Any
+) -> None:
     attributes.put({"n": 1, "m": 1})
     answer = attributes.send("PATCH", body, kind)
     assert answer.status_code == 200
@@ -80,24 +82,24 @@ def test_each_kind_of_patch(attributes: Attributes, kind: str, body: Any) -> Non
 
 
 @pytest.mark.parametrize("value", [None, [], 1, "x", True])
-def test_they_are_an_object(attributes: Attributes, value: Any) -> None:
+def test_attributes_must_be_an_object(attributes: Attributes, value: Any) -> None:
     problem(attributes.put(value), 422, "invalid_attributes")
     body = [{"op": "add", "path": "", "value": value}]
     problem(attributes.send("PATCH", body, JSON_PATCH), 422, "invalid_attributes")
 
 
-def test_they_have_a_limit_of_their_own(attributes: Attributes) -> None:
+def test_attributes_have_their_own_size_limit(attributes: Attributes) -> None:
     content = problem(attributes.put({"x": "y" * 70_000}), 413, "over_limit")
     assert content["limit"] == "attributes_bytes_max"
 
 
-def test_what_cant_be_stored_is_refused(attributes: Attributes) -> None:
+def test_unstorable_attributes_are_refused(attributes: Attributes) -> None:
     assert problem(attributes.put({"a": 2**64}), 422, "unstorable_value")["pointer"] == "/a"
     body = [{"op": "add", "path": "/\0", "value": 1}]
     problem(attributes.send("PATCH", body, JSON_PATCH), 422, "unstorable_value")
 
 
-def test_of_an_absent_document_nothing_can_be_kept(catalog: Catalog) -> None:
+def test_an_absent_document_has_no_attributes(catalog: Catalog) -> None:
     attributes = Attributes(catalog)
     problem(attributes.get(), 404, "document_not_found")
     problem(attributes.put({}), 404, "document_not_found")
@@ -108,7 +110,7 @@ def test_of_an_absent_document_nothing_can_be_kept(catalog: Catalog) -> None:
 
 
 class TestConditions:
-    def test_reads(self, attributes: Attributes) -> None:
+    def test_attributes_can_be_read_conditionally(self, attributes: Attributes) -> None:
         answer = attributes.get()
         token = answer.headers["ETag"]
         not_modified = attributes.get(If_None_Match=token)
@@ -118,7 +120,7 @@ class TestConditions:
         head = attributes.send("HEAD")
         assert (head.status_code, head.data, head.headers["ETag"]) == (200, b"", token)
 
-    def test_rebase_looks_at_the_attributes_alone(self, attributes: Attributes) -> None:
+    def test_a_rebase_compares_the_attributes_only(self, attributes: Attributes) -> None:
         attributes.put({"a": 1, "b": 1})
         token = attributes.get().headers["ETag"]
         attributes.put({"a": 2, "b": 1})
@@ -135,7 +137,7 @@ class TestConditions:
         assert content["overlap"] == ["/a"]
 
 
-def test_they_can_be_read_as_they_were(attributes: Attributes) -> None:
+def test_attributes_can_be_read_at_an_earlier_revision_or_time(attributes: Attributes) -> None:
     attributes.put({"v": 2})
     attributes.catalog.put({"x": 3})
     attributes.put({"v": 4})
@@ -147,7 +149,7 @@ def test_they_can_be_read_as_they_were(attributes: Attributes) -> None:
     problem(attributes.get("?revision=6"), 404, "revision_not_found")
 
 
-def test_commits_tell_them(attributes: Attributes) -> None:
+def test_commits_show_changes_of_attributes(attributes: Attributes) -> None:
     attributes.put({"v": 2})
     attributes.catalog.patch({"op": "add", "path": "/y", "value": 1})
     attributes.catalog.put(5)
@@ -169,7 +171,9 @@ def test_commits_tell_them(attributes: Attributes) -> None:
     ]
 
 
-def test_an_idempotency_key_tells_them_from_the_document(attributes: Attributes) -> None:
+def test_an_idempotency_key_distinguishes_attributes_from_the_document(
+    attributes: Attributes,
+) -> None:
     first = attributes.put({"v": 1}, Idempotency_Key="i")
     attributes.put({"v": 2})
     again = attributes.put({"v": 1}, Idempotency_Key="i", Prefer="return=representation")
@@ -180,7 +184,7 @@ def test_an_idempotency_key_tells_them_from_the_document(attributes: Attributes)
     problem(answer, 422, "idempotency_key_reused")
 
 
-def test_methods(attributes: Attributes) -> None:
+def test_allowed_methods_of_attributes(attributes: Attributes) -> None:
     answer = attributes.catalog.client.options(attributes.path)
     assert answer.headers["Allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
     assert EXTENDED in answer.headers["Accept-Patch"]

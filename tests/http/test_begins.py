@@ -65,7 +65,9 @@ def refused(answer: dict[str, Any]) -> tuple[str, str]:
     return problem["code"], problem["detail"][:32]
 
 
-def test_lines_begin_their_version_once_and_are_under_its_fence(ann: Caller, bob: Caller) -> None:
+def test_lines_begin_their_version_once_and_are_written_under_its_fence(
+    ann: Caller, bob: Caller
+) -> None:
     answers = ann.bulk(*(put(key, begin=SEVEN) for key in "abc"))
     assert [each["status"] for each in answers] == [201] * 3
     (fence,) = {each["fence"] for each in answers}
@@ -81,7 +83,7 @@ def test_lines_begin_their_version_once_and_are_under_its_fence(ann: Caller, bob
     assert len(commits(ann)) == 4
 
 
-def test_what_comes_before_a_begin_is_decided_before_it(ann: Caller) -> None:
+def test_lines_before_a_begin_are_decided_before_it(ann: Caller) -> None:
     (first,) = ann.bulk(put("a", begin=SEVEN))
     answers = ann.bulk(
         put("b", fence=first["fence"]),
@@ -92,7 +94,7 @@ def test_what_comes_before_a_begin_is_decided_before_it(ann: Caller) -> None:
     assert answers[1]["fence"].startswith("8.")
 
 
-def test_a_run_and_an_open_application_have_their_fences(ann: Caller, bob: Caller) -> None:
+def test_a_run_and_an_open_application_have_their_own_fences(ann: Caller, bob: Caller) -> None:
     def touch(run: str) -> dict[str, Any]:
         """Of a document that isn't there."""
         line = put("a", begin=SEVEN | {"run": run}, op="touch", if_match="*")
@@ -108,7 +110,7 @@ def test_a_run_and_an_open_application_have_their_fences(ann: Caller, bob: Calle
     assert answer["fence"].startswith("1*.")
 
 
-def test_lines_of_a_version_that_is_over_point_to_the_begin(
+def test_the_refusal_of_a_line_of_a_finished_version_points_to_its_begin(
     service: Service, ann: Caller, bob: Caller
 ) -> None:
     ann.send("PUT", ETL, {"version": 7, "keys": "content", "finished": True, "principals": ["bob"]})
@@ -149,9 +151,7 @@ def test_lines_of_a_version_that_is_over_point_to_the_begin(
         ({"begin": SEVEN, "idempotency_key": None}, "/begin"),
     ],
 )
-def test_a_begin_that_cannot_be_is_refused(
-    ann: Caller, members: dict[str, Any], pointer: str
-) -> None:
+def test_an_invalid_begin_is_refused(ann: Caller, members: dict[str, Any], pointer: str) -> None:
     line = {name: value for name, value in put("a", **members).items() if value is not None}
     (answer,) = ann.bulk(line)
     assert answer["problem"]["code"] == "invalid_body"
@@ -168,7 +168,7 @@ def test_repeated_members_of_a_begin_are_refused(ann: Caller) -> None:
 
 
 @pytest.mark.parametrize("unknown", [False, True])
-def test_behind_a_begin_that_may_come_again_the_lines_of_its_catalog_are_held_back(
+def test_lines_after_a_begin_that_may_be_retried_are_held_back(
     service: Service, ann: Caller, monkeypatch: pytest.MonkeyPatch, *, unknown: bool
 ) -> None:
     """None of them is applied, and all may be sent again, in their order."""
@@ -192,13 +192,13 @@ def test_behind_a_begin_that_may_come_again_the_lines_of_its_catalog_are_held_ba
     assert [each["status"] for each in ann.bulk(*lines)] == [201] * 3
 
 
-def test_a_begin_is_in_the_catalog_that_the_line_may_write(ann: Caller) -> None:
+def test_a_begin_needs_write_access_to_the_catalog_of_its_line(ann: Caller) -> None:
     (answer,) = ann.bulk(put("a", begin=SEVEN, catalog="d"))
     assert answer["problem"]["code"] == "forbidden"
     assert "pointer" not in answer["problem"]
 
 
-def test_what_is_kept_of_begins_is_small_and_bounded(
+def test_what_a_request_remembers_of_begins_is_small_and_bounded(
     ann: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A begin may be as long as a line, and a request may have any number of them."""
@@ -226,7 +226,7 @@ def test_what_is_kept_of_begins_is_small_and_bounded(
     assert all(len(digest) < 100 for _, digest in terms.begun)
 
 
-def test_what_was_put_before_a_defect_is_put_no_second_time(
+def test_lines_committed_before_a_defect_are_not_committed_twice(
     ann: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that needs a begin has the lines before it put, and fails in the midst of that."""

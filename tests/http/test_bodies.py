@@ -81,7 +81,7 @@ def test_malformed_json_is_400(
     assert catalog.head_revision() == 1
 
 
-def test_malformed_json_is_shown_where_it_is(catalog: Catalog) -> None:
+def test_the_position_of_malformed_json_is_named(catalog: Catalog) -> None:
     content = problem(catalog.send("PUT", b'{"a":\n 1,}', JSON), 400, "malformed_json")
     assert "line 2 column 4" in content["detail"]
     content = problem(catalog.send("PUT", b'{"a": "\xff"}', JSON), 400, "malformed_json")
@@ -89,7 +89,7 @@ def test_malformed_json_is_shown_where_it_is(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize(("raw", "pointer"), UNSTORABLE)
-def test_what_cant_be_stored_is_422_with_its_pointer(
+def test_an_unstorable_value_is_422_with_its_pointer(
     catalog: Catalog, raw: bytes, pointer: str
 ) -> None:
     catalog.put({"x": 1})
@@ -103,7 +103,7 @@ def test_what_cant_be_stored_is_422_with_its_pointer(
 
 
 @pytest.mark.parametrize("raw", STORABLE)
-def test_what_only_looks_unstorable_is_stored(catalog: Catalog, raw: bytes) -> None:
+def test_values_that_only_look_unstorable_are_stored(catalog: Catalog, raw: bytes) -> None:
     assert catalog.send("PUT", raw, JSON).status_code == 201
     assert catalog.get().get_json() == json.loads(raw)
     patch = b'[{"op":"add","path":"","value":[' + raw + b"]}]"
@@ -112,7 +112,7 @@ def test_what_only_looks_unstorable_is_stored(catalog: Catalog, raw: bytes) -> N
 
 
 @pytest.mark.parametrize("member", ["path", "from"])
-def test_a_pointer_makes_no_member_name_with_nul(catalog: Catalog, member: str) -> None:
+def test_a_pointer_with_nul_is_refused(catalog: Catalog, member: str) -> None:
     catalog.put({"x": 1, "a": 1})
     operation = {"op": "copy", "from": "/a", "path": "/b", member: "/x\0"}
     problem(catalog.patch(operation), 422, "unstorable_value")
@@ -125,14 +125,14 @@ def test_a_lone_surrogate_in_a_pointer_is_422(catalog: Catalog) -> None:
     problem(catalog.send("PATCH", raw, JSON_PATCH), 422, "unstorable_value")
 
 
-def test_an_infinity_where_nobody_reads_it_is_refused_all_the_same(catalog: Catalog) -> None:
+def test_an_infinity_in_an_ignored_member_is_refused_too(catalog: Catalog) -> None:
     catalog.put({})
     raw = b'[{"op":"remove","path":"/a","note":1e400}]'
     content = problem(catalog.send("PATCH", raw, JSON_PATCH), 422, "unstorable_value")
     assert content["pointer"] == "/0/note"
 
 
-def test_nan_is_malformed_and_its_place_is_told(catalog: Catalog) -> None:
+def test_nan_is_malformed_json_and_the_refusal_names_its_position(catalog: Catalog) -> None:
     raw = b'{"a": "NaN",\n "b\\"NaN": -Infinity}'
     content = problem(catalog.send("PUT", raw, JSON), 400, "malformed_json")
     assert content["detail"] == (
@@ -168,7 +168,7 @@ def test_nesting_up_to_the_limit_is_stored(catalog: Catalog) -> None:
     assert catalog.send("PUT", b"[" + b"[]," * 200 + b"[]]", JSON).status_code == 200
 
 
-def test_nesting_counts_from_the_root_also_in_a_patch(catalog: Catalog) -> None:
+def test_nesting_in_a_patch_counts_from_the_root(catalog: Catalog) -> None:
     catalog.put({"a": {}})
     value = json.loads(nested(99))
     problem(catalog.patch({"op": "add", "path": "/a/b", "value": value}), 422, "nesting_too_deep")
@@ -197,16 +197,16 @@ class TestSize:
             101,
         )
 
-    def test_numbers_count_as_they_will_be_written(self, small_catalog: Catalog) -> None:
+    def test_numbers_count_with_their_stored_size(self, small_catalog: Catalog) -> None:
         """1e15 takes four bytes as it is sent, and eighteen in the document."""
         raw = b"[" + b",".join([b"1e15"] * 10) + b"]"
         problem(small_catalog.send("PUT", raw, JSON), 413, "over_limit")
 
-    def test_the_size_is_looked_at_before_the_search(self, small_catalog: Catalog) -> None:
+    def test_the_size_is_checked_before_the_search(self, small_catalog: Catalog) -> None:
         raw = json.dumps({"\0": "x" * 150}).encode()
         problem(small_catalog.send("PUT", raw, JSON), 413, "over_limit")
 
-    def test_a_wide_value_is_searched_without_a_copy_of_it(self) -> None:
+    def test_a_wide_value_is_searched_without_copying_it(self) -> None:
         raw = b'["\\u0000"' + b",0" * 500_000 + b"]"
         value = json.loads(raw)
         tracemalloc.start()
@@ -218,7 +218,7 @@ class TestSize:
             tracemalloc.stop()
 
 
-def test_the_first_in_the_text_is_the_one_refused() -> None:
+def test_the_first_unstorable_place_in_the_text_is_named() -> None:
     value: Any = {"a": [[1, {"b": "x"}], {"c": [2, "\ud800"]}], "d\0": 1, "e": 2**64}
     with pytest.raises(Unstorable) as caught:
         require_storable(value, depth_max=100)
@@ -254,7 +254,9 @@ def test_the_first_in_the_text_is_the_one_refused() -> None:
         ("PATCH", "application/merge-patch+json", True),
     ],
 )
-def test_media_types(catalog: Catalog, method: str, content_type: str, accepted: bool) -> None:
+def test_other_media_types_are_refused(
+    catalog: Catalog, method: str, content_type: str, accepted: bool
+) -> None:
     catalog.put({})
     answer = catalog.send(method, b"[]", content_type)
     if accepted:
@@ -266,13 +268,13 @@ def test_media_types(catalog: Catalog, method: str, content_type: str, accepted:
     assert catalog.get().get_json() == {}
 
 
-def test_a_body_that_isnt_text_has_no_encoding(catalog: Catalog) -> None:
+def test_a_binary_body_has_no_charset(catalog: Catalog) -> None:
     answer = catalog.client.put(f"{catalog.path}/uploads/x/parts/1", data=b"1")
     content = problem(answer, 415, "unsupported_media_type")
     assert content["detail"] == "Content-Type must be application/octet-stream; it is missing"
 
 
-def test_the_body_as_a_whole_is_named_as_the_body(catalog: Catalog) -> None:
+def test_a_problem_of_the_whole_body_names_the_body(catalog: Catalog) -> None:
     answer = catalog.client.post(f"{catalog.path}/reverts", json={})
     content = problem(answer, 400, "invalid_body")
     assert content["detail"] == "the body: it must have exactly one of: revisions, to"
@@ -303,7 +305,7 @@ _bodies = st.lists(_scraps).map(lambda s: "".join(s).encode()) | _values.map(
 
 
 @given(_bodies)
-def test_skipping_the_search_lets_nothing_through(raw: bytes) -> None:
+def test_a_body_accepted_without_the_search_would_pass_the_search(raw: bytes) -> None:
     """The proof in ``gateway.http.wire.body``, tried: what it accepts, the search accepts."""
     for decode, depth_max in (
         (lambda: decode_value(raw, LIMITS), LIMITS.depth_max),
@@ -317,7 +319,7 @@ def test_skipping_the_search_lets_nothing_through(raw: bytes) -> None:
 
 
 @given(_values)
-def test_what_the_search_accepts_is_not_refused(value: Any) -> None:
+def test_a_body_that_passes_the_search_is_not_refused(value: Any) -> None:
     try:
         require_storable(value, depth_max=LIMITS.depth_max)
     except Unstorable:
@@ -328,7 +330,7 @@ def test_what_the_search_accepts_is_not_refused(value: Any) -> None:
 
 
 class TestValues:
-    """How many values a body holds is told by its marks, before it is decoded."""
+    """The values of a body are counted by its commas and colons, before it is decoded."""
 
     LIMITS = RequestLimits(body_values_max=10_000)
     CROWDED = b"[" + b",".join([b"[]"] * 6_000) + b"]"
@@ -337,7 +339,7 @@ class TestValues:
     def narrow(self, memory_gateway: GatewayService) -> FlaskClient:
         return create_app(memory_gateway, self.LIMITS).test_client()
 
-    def test_a_body_with_too_many_is_refused_undecoded(
+    def test_a_body_with_too_many_values_is_refused_before_decoding(
         self, narrow: FlaskClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(bodies, "_decode", None)
@@ -353,7 +355,9 @@ class TestValues:
             answer = narrow.open(path, method=method, data=body, content_type=patch)
             assert problem(answer, 413, "over_limit")["limit"] == "body_values_max"
 
-    def test_so_are_lines_of_bulk_requests_and_uploads(self, narrow: FlaskClient) -> None:
+    def test_lines_of_bulk_requests_and_uploads_with_too_many_values_are_refused(
+        self, narrow: FlaskClient
+    ) -> None:
         line = b'{"catalog": "c", "key": "k", "op": "put", "value": ' + self.CROWDED + b"}"
         answer = narrow.post("/v1/bulk", data=line, content_type="application/x-ndjson")
         assert json.loads(answer.data)["problem"]["limit"] == "body_values_max"
@@ -370,5 +374,5 @@ class TestValues:
             json.dumps([0] * 10_000).encode(),
         ],
     )
-    def test_marks_in_texts_are_none(self, raw: bytes) -> None:
+    def test_commas_and_colons_inside_strings_do_not_count_as_values(self, raw: bytes) -> None:
         require_few_values(raw, self.LIMITS)

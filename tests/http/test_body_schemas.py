@@ -145,7 +145,7 @@ def named(given: Member | Place) -> str:
 
 
 @pytest.mark.parametrize("place", list(places()), ids=named)
-def test_a_schema_has_the_documented_members_and_needs_the_same(place: Place) -> None:
+def test_a_schema_has_exactly_the_documented_members(place: Place) -> None:
     assert place.schema.fields.keys() == place.declared["properties"].keys()
     needed = {name for name, field in place.schema.fields.items() if field.required}
     assert needed == set(place.declared.get("required", ()))
@@ -154,7 +154,7 @@ def test_a_schema_has_the_documented_members_and_needs_the_same(place: Place) ->
 
 
 @pytest.mark.parametrize("member", MEMBERS, ids=named)
-def test_a_schema_takes_what_is_documented_and_points_at_the_rest(member: Member) -> None:
+def test_a_schema_accepts_the_documented_values_and_points_at_all_others(member: Member) -> None:
     is_documented = documented(member.body)
     later = LATER.get((member.body, member.pointer), lambda _: False)
     are_left = False
@@ -171,19 +171,19 @@ def test_a_schema_takes_what_is_documented_and_points_at_the_rest(member: Member
 
 
 @pytest.mark.parametrize("member", MEMBERS, ids=named)
-def test_a_float_is_no_whole_number_though_json_schema_takes_it_for_one(member: Member) -> None:
+def test_a_float_is_not_an_integer_although_json_schema_accepts_it(member: Member) -> None:
     if "integer" in member.declared.get("type", ""):
         assert pointers(member.body, member.sent(2.0)) == [member.pointer]
 
 
 @pytest.mark.parametrize("body", SCHEMAS)
 @pytest.mark.parametrize("value", [None, True, 1, "", [], [{}]], ids=repr)
-def test_a_body_that_is_no_object_is_refused_as_a_whole(body: str, value: Any) -> None:
+def test_a_body_that_is_not_an_object_is_refused_as_a_whole(body: str, value: Any) -> None:
     assert pointers(body, value) == [""]
 
 
 @pytest.mark.parametrize("body", SCHEMAS)
-def test_every_wrong_member_is_pointed_at(body: str) -> None:
+def test_every_wrong_member_is_named(body: str) -> None:
     wrong: Object = {"a/b~c": 1, "_schema": 2, "": 3}
     for member in MEMBERS:
         if member.body == body and len(member.way) == 1:
@@ -198,7 +198,7 @@ def test_every_wrong_member_is_pointed_at(body: str) -> None:
 
 
 @pytest.mark.parametrize("body", SCHEMAS)
-def test_of_many_unknown_members_the_first_are_refused_and_the_rest_cost_nothing(body: str) -> None:
+def test_only_the_first_of_many_unknown_members_are_named(body: str) -> None:
     unknown = {f"x{number:04}": None for number in range(1000)}
     with pytest.raises(ValidationError) as refused:
         SCHEMAS[body].load(LEAST.get(body, {}) | unknown)

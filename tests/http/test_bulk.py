@@ -98,13 +98,17 @@ def test_lines_are_independent_writes_answered_in_order(bulk: Bulk, catalog: Cat
     assert [lines[place]["etag"] for place in (5, 6)] == [None, None]
 
 
-def test_a_line_under_a_composite_needs_all_that_it_names(bulk: Bulk, catalog: Catalog) -> None:
+def test_a_line_with_a_composite_needs_all_documents_unchanged(
+    bulk: Bulk, catalog: Catalog
+) -> None:
     token = catalog.put(1, key="other").json["etag"]
     stale = bulk(put(1, if_match=f"other={token};k=absent"), put(2, if_match="other=0-x"))
     assert [line["status"] for line in stale] == [201, 412]
 
 
-def test_idempotency_keys_hold_per_line_and_across_routes(bulk: Bulk, catalog: Catalog) -> None:
+def test_idempotency_keys_hold_for_each_line_and_across_routes(
+    bulk: Bulk, catalog: Catalog
+) -> None:
     line = put({"a": 1}, idempotency_key="one")
     first, again, other = bulk(line, line, put({"a": 2}, idempotency_key="one"))
     assert (again["etag"], again["replayed"]) == (first["etag"], True)
@@ -138,7 +142,7 @@ def test_a_put_carries_attributes(bulk: Bulk, catalog: Catalog) -> None:
         assert attributes() == left
 
 
-def test_attributes_that_can_not_be_are_their_lines_refusal(bulk: Bulk) -> None:
+def test_invalid_attributes_refuse_their_line(bulk: Bulk) -> None:
     lines = bulk(
         put(1, attributes={"mode": "replace", "value": {"acl": 1}}),
         put(1, attributes={"mode": "replace", "value": {"a": "x" * 70_000}}),
@@ -151,7 +155,7 @@ def test_attributes_that_can_not_be_are_their_lines_refusal(bulk: Bulk) -> None:
     ]
 
 
-def test_attributes_are_part_of_what_an_idempotency_key_stands_for(bulk: Bulk) -> None:
+def test_an_idempotency_key_covers_attributes(bulk: Bulk) -> None:
     def line(**attributes: Any) -> dict[str, Any]:
         return put(1, idempotency_key="with", attributes=attributes)
 
@@ -165,7 +169,7 @@ def test_attributes_are_part_of_what_an_idempotency_key_stands_for(bulk: Bulk) -
     assert [other["status"], without["status"]] == [422, 422]
 
 
-def test_a_put_that_keeps_attributes_is_the_one_of_the_documents_route(
+def test_a_put_that_keeps_attributes_equals_the_one_of_the_documents_route(
     bulk: Bulk, catalog: Catalog
 ) -> None:
     catalog.put(1, Idempotency_Key="kept")
@@ -187,7 +191,7 @@ def test_an_extended_patch_is_understood(bulk: Bulk, catalog: Catalog) -> None:
     assert catalog.get().json == {"fields": [{"path": "a", "n": 2}, 7]}
 
 
-def test_a_rebase_is_asked_for_by_the_line(bulk: Bulk, catalog: Catalog) -> None:
+def test_a_line_can_ask_for_a_rebase(bulk: Bulk, catalog: Catalog) -> None:
     token = catalog.put({"a": 1, "b": 1}).json["etag"]
     catalog.patch({"op": "replace", "path": "/a", "value": 2})
     patch = [{"op": "replace", "path": "/b", "value": 2}]
@@ -197,20 +201,20 @@ def test_a_rebase_is_asked_for_by_the_line(bulk: Bulk, catalog: Catalog) -> None
     assert (rebased["status"], rebased["rebased_from"]) == (200, token)
 
 
-def test_a_dry_run_is_asked_for_by_line_or_for_all(bulk: Bulk, catalog: Catalog) -> None:
+def test_a_line_or_the_whole_request_can_ask_for_a_dry_run(bulk: Bulk, catalog: Catalog) -> None:
     tried, written = bulk(put(1, dry_run=True), put(2))
     assert ("dry_run" in tried, "dry_run" in written) == (True, False)
     assert bulk(put(3), query="?dry_run=true")[0]["dry_run"] is True
     assert catalog.get().json == 2
 
 
-def test_wait_bounds_each_line(bulk: Bulk) -> None:
+def test_wait_limits_the_time_of_each_line(bulk: Bulk) -> None:
     lines = bulk(put(1), put(2), Prefer="wait=0")
     assert [line["problem"]["code"] for line in lines] == ["deadline_exceeded"] * 2
     assert [line["problem"]["retryable"] for line in lines] == [True, True]
 
 
-def test_behind_a_line_that_may_come_again_the_lines_of_its_document_are_held_back(
+def test_later_lines_of_a_document_are_held_back_after_a_retryable_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also in later windows, whether they were read before it was refused, or after."""
@@ -264,7 +268,7 @@ def test_the_next_window_waits_in_the_queue_while_one_is_moved(
     assert gateway.readings().queue_requests == 0
 
 
-def test_a_touch_needs_no_key_and_takes_conditions_only_with_one(
+def test_a_touch_needs_no_key_unless_it_has_conditions(
     bulk: Bulk, client: FlaskClient, catalog: Catalog
 ) -> None:
     token = catalog.put(1).json["etag"]
@@ -322,7 +326,7 @@ MALFORMED: list[tuple[Any, int, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("given", "status", "code", "pointer"), MALFORMED)
-def test_a_malformed_line_has_its_own_problem_and_the_rest_goes_on(
+def test_a_malformed_line_has_its_own_problem_and_later_lines_are_applied(
     client: FlaskClient, catalog: Catalog, given: Any, status: int, code: str, pointer: str | None
 ) -> None:
     if not isinstance(given, bytes):
@@ -352,7 +356,7 @@ def test_a_malformed_line_has_its_own_problem_and_the_rest_goes_on(
         ("?dry_run=yes", NDJSON, {}, 400, "invalid_parameter"),
     ],
 )
-def test_what_can_not_be_honoured_is_refused_as_a_whole(
+def test_unsupported_headers_and_parameters_refuse_the_whole_request(
     catalog: Catalog, query: str, content_type: str, headers: dict[str, str], status: int, code: str
 ) -> None:
     line = json.dumps({"catalog": catalog.name, "key": "k", **put(1)}).encode()
@@ -363,7 +367,7 @@ def test_what_can_not_be_honoured_is_refused_as_a_whole(
     assert catalog.get().status_code == 404
 
 
-def test_jsonl_is_the_same_by_another_name(client: FlaskClient) -> None:
+def test_jsonl_is_accepted_as_another_name(client: FlaskClient) -> None:
     answer = client.post("/v1/bulk", data=b"", content_type="application/jsonl; charset=utf-8")
     assert (answer.status_code, answer.data) == (200, b"")
 
@@ -373,7 +377,7 @@ def test_blank_lines_count_for_nothing(client: FlaskClient, catalog: Catalog) ->
     assert len(answers(send(client, b"\n\r\n \n" + line + b"\r\n\n" + line + b"\n\n"))) == 2
 
 
-def test_a_body_that_breaks_off_says_so_behind_what_was_whole(
+def test_a_truncated_body_is_reported_after_its_complete_lines(
     client: FlaskClient, catalog: Catalog
 ) -> None:
     line = json.dumps({"catalog": catalog.name, "key": "k", **put(1)}).encode() + b"\n"
@@ -405,7 +409,7 @@ def test_a_line_over_its_bound_is_skipped(memory_gateway: GatewayService) -> Non
     assert long["problem"] | {"limit": "bulk_line_bytes_max", "actual": 300_000} == long["problem"]
 
 
-def test_an_unknown_outcome_names_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_links_to_its_outcome_route(monkeypatch: pytest.MonkeyPatch) -> None:
     fated(monkeypatch, lambda _: "unknown")
     client = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     line = {"catalog": "c", "key": "k", **put(1, idempotency_key="one")}
@@ -415,7 +419,9 @@ def test_an_unknown_outcome_names_where_to_ask(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("step", ["put", "take"])
-def test_a_defect_never_looks_like_the_end(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_defect_breaks_the_answer_off_instead_of_ending_it(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("a defect")
 
@@ -426,7 +432,7 @@ def test_a_defect_never_looks_like_the_end(monkeypatch: pytest.MonkeyPatch, step
         send(client.test_client(), json.dumps(line).encode())
 
 
-def test_a_defect_with_one_line_is_that_lines_alone() -> None:
+def test_a_defect_in_one_line_affects_only_that_line() -> None:
     class Broken(GatewayService):
         def request(self, catalog: str, *_: Any, **asked: Any) -> Request:
             if catalog == "bad":
@@ -455,7 +461,7 @@ class Pieces:
 @pytest.mark.parametrize(
     "piece", [b"\n" * 65_536, b" \r\n" * 20_000, b"x" * 65_536], ids=["blank", "spaces", "no end"]
 )
-def test_who_sends_fast_without_a_line_gives_others_their_turn_after_each_piece(
+def test_a_fast_sender_without_line_breaks_yields_after_each_piece(
     memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, piece: bytes
 ) -> None:
     done: list[str] = []

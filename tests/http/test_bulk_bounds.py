@@ -73,7 +73,7 @@ def admitted(gateway: RunningGateway) -> bool:
         return client.response.status == 200
 
 
-def test_lines_refused_one_after_the_other_end_the_request(gateway: RunningGateway) -> None:
+def test_too_many_refused_lines_in_a_row_end_the_request(gateway: RunningGateway) -> None:
     """However many are sent: each takes two bytes, and hundreds to answer."""
     with connected(gateway) as client:
         flood(client, SHORT * 1000, 20)
@@ -86,7 +86,7 @@ def test_lines_refused_one_after_the_other_end_the_request(gateway: RunningGatew
     assert "bulk_refused_lines_max" in last["problem"]["detail"]
 
 
-def test_blank_lines_one_after_the_other_end_the_request(gateway: RunningGateway) -> None:
+def test_too_many_blank_lines_in_a_row_end_the_request(gateway: RunningGateway) -> None:
     """However they are written, and wherever among them pieces end."""
     for blank in (b"\n", b" \r\n"):
         with connected(gateway) as client:
@@ -97,7 +97,7 @@ def test_blank_lines_one_after_the_other_end_the_request(gateway: RunningGateway
         assert (last["index"], last["problem"]["code"]) == (1, "too_many_refused")
 
 
-def test_blank_lines_among_others_end_nothing(gateway: RunningGateway) -> None:
+def test_blank_lines_between_others_do_not_end_the_request(gateway: RunningGateway) -> None:
     piece = b"\n" * (REFUSALS_MAX - 1) + put(1)
     with connected(gateway) as client:
         client.begin()
@@ -109,7 +109,7 @@ def test_blank_lines_among_others_end_nothing(gateway: RunningGateway) -> None:
     assert len(statuses) == 3
 
 
-def test_refused_lines_among_others_end_nothing(gateway: RunningGateway) -> None:
+def test_refused_lines_between_others_do_not_end_the_request(gateway: RunningGateway) -> None:
     piece = SHORT * (REFUSALS_MAX - 1) + put(1)
     with connected(gateway) as client:
         client.begin()
@@ -122,7 +122,7 @@ def test_refused_lines_among_others_end_nothing(gateway: RunningGateway) -> None
     assert [status for status in statuses if status != 400][1:] == [200, 200]
 
 
-def test_who_takes_no_answers_is_cut_off_and_leaves_its_seat(
+def test_a_client_that_reads_no_answers_is_cut_off_and_frees_its_seat(
     gateway: RunningGateway, eventually: Eventually
 ) -> None:
     piece = (LONG_ANSWER * (REFUSALS_MAX - 1) + put(1, dry_run=True)) * 2
@@ -134,7 +134,7 @@ def test_who_takes_no_answers_is_cut_off_and_leaves_its_seat(
         eventually(lambda: on_disk_bytes(gateway) == 0)
 
 
-def test_who_sends_slowly_and_reads_late_is_not_cut_off(
+def test_a_client_that_sends_slowly_and_reads_late_is_not_cut_off(
     gateway: RunningGateway, eventually: Eventually
 ) -> None:
     """It takes nothing for longer than the limit, but what it sends shows that it is there. Where
@@ -157,7 +157,7 @@ def test_who_sends_slowly_and_reads_late_is_not_cut_off(
     eventually(is_answered)
 
 
-def test_answers_that_wait_have_one_budget_for_all_requests(gateway: RunningGateway) -> None:
+def test_waiting_answers_of_all_requests_share_one_budget(gateway: RunningGateway) -> None:
     """Four that don't read took four times as much."""
     piece = (LONG_ANSWER * (REFUSALS_MAX - 1) + put(1, dry_run=True)) * 2
     most = 0

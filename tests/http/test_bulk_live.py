@@ -129,7 +129,7 @@ def test_a_client_that_sends_everything_before_it_reads_is_answered(serve: Serve
     assert {answer["status"] for n, answer in enumerate(answers) if n % 8} == {412}
 
 
-def test_a_client_that_sends_slowly_may_read_nothing_for_long(
+def test_a_client_that_sends_slowly_may_read_nothing_for_a_long_time(
     serve: Serve, eventually: Callable[..., Any]
 ) -> None:
     """Longer than its body may stall: that isn't said of the answers. Where this machine lets the
@@ -173,7 +173,7 @@ def test_a_line_is_answered_before_the_rest_of_a_known_length(serve: Serve) -> N
         assert client.response.read() == b""
 
 
-def test_the_connection_serves_the_next_request(serve: Serve) -> None:
+def test_the_connection_can_be_reused_after_a_bulk_request(serve: Serve) -> None:
     with connected(serve()) as client:
         line = put(1)
         client.begin(length=len(line))
@@ -189,7 +189,7 @@ def test_the_connection_serves_the_next_request(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("broken", ["chunk", "length", "garbage"])
-def test_of_a_body_that_breaks_off_the_whole_lines_are_committed(serve: Serve, broken: str) -> None:
+def test_the_complete_lines_of_a_truncated_body_are_committed(serve: Serve, broken: str) -> None:
     gateway = serve()
     whole = b"".join(put(number) for number in range(40))
     with connected(gateway) as client:
@@ -209,7 +209,7 @@ def test_of_a_body_that_breaks_off_the_whole_lines_are_committed(serve: Serve, b
     assert (last["problem"]["code"], last["problem"]["applied"]) == ("malformed_request", "no")
 
 
-def test_a_body_that_stops_coming_is_ended_with_what_was_whole(serve: Serve) -> None:
+def test_a_stalled_body_ends_after_its_complete_lines(serve: Serve) -> None:
     with connected(serve(body_timeout_s=1)) as client:
         client.begin()
         client.chunk(put(1) + put(2)[:-5])
@@ -218,7 +218,7 @@ def test_a_body_that_stops_coming_is_ended_with_what_was_whole(serve: Serve) -> 
     assert last["problem"]["retryable"] is True
 
 
-def test_lines_of_a_client_that_is_gone_leave_the_worker_as_it_was(
+def test_a_client_that_disconnects_leaves_the_worker_unharmed(
     serve: Serve, eventually: Callable[..., Any]
 ) -> None:
     gateway = serve()
@@ -269,7 +269,7 @@ def test_memory_does_not_grow_with_the_request(serve: Serve) -> None:
     assert max(seen) - early < 12_000_000, [rss // 1_000_000 for rss in seen]
 
 
-def test_a_line_too_long_takes_no_memory(serve: Serve) -> None:
+def test_an_oversized_line_takes_no_memory(serve: Serve) -> None:
     gateway = serve(bulk_line_bytes_max=1_000_000)
     worker = psutil.Process(gateway.worker_pids()[0])
     with connected(gateway) as client:
@@ -288,7 +288,7 @@ def test_a_line_too_long_takes_no_memory(serve: Serve) -> None:
     assert after - before < 12_000_000
 
 
-def test_two_hundred_streams_on_one_catalog_wait_in_line(serve: Serve) -> None:
+def test_two_hundred_streams_on_one_catalog_queue_their_lines(serve: Serve) -> None:
     """Of which the queue holds a few lines. None is refused, and none waits for others to end."""
     gateway = serve(queue_requests_max=64)
     streams, lines = 200, 4

@@ -22,7 +22,7 @@ def windows(lines_max: int, bytes_max: int) -> Windows:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
+def test_lines_are_the_same_however_the_body_is_cut_into_pieces(size: int) -> None:
     body = b"a\n\nbb\r\n \n" + b"c" * 12 + b"\n" + b"d" * 10 + b"\nlast"
     splitter = LineSplitter(10, 1_000)
     lines: list[BodyLine] = []
@@ -53,7 +53,7 @@ def test_lines_wait_while_the_queue_is_full() -> None:
     assert queue.take() == []
 
 
-def test_a_window_is_read_ahead_where_it_is_there_as_a_whole_and_requests_are_few() -> None:
+def test_a_complete_window_is_read_ahead_while_there_are_few_requests() -> None:
     among = Windows()
     among.count(1)
     line = BodyLine(0, 1, b"x")
@@ -75,7 +75,7 @@ def test_a_window_is_read_ahead_where_it_is_there_as_a_whole_and_requests_are_fe
     assert not full.has_next(), "others are read meanwhile"
 
 
-def test_a_spool_tells_whether_it_would_keep_its_writer_waiting() -> None:
+def test_a_spool_knows_whether_a_write_would_wait() -> None:
     budget = Budget(10)
     full, other = Spool(budget), Spool(budget)
     full.write(b"x" * 10)
@@ -87,7 +87,7 @@ def test_a_spool_tells_whether_it_would_keep_its_writer_waiting() -> None:
     assert (other.read(5), other.has_room()) == (b"ab", True)
 
 
-def test_nobody_waits_for_what_nobody_takes() -> None:
+def test_closing_a_queue_or_spool_ends_every_wait_for_it() -> None:
     queue = LineQueue(windows(1, 1))
     spool = Spool(Budget(1))
     assert spool.write(b"xx")
@@ -107,7 +107,7 @@ def test_nobody_waits_for_what_nobody_takes() -> None:
     assert (queue.take(), spool.read(1)) == ([], b"")
 
 
-def test_a_spool_gives_back_what_was_written_however_much() -> None:
+def test_a_spool_returns_everything_that_was_written() -> None:
     spool = Spool(Budget(200 * 1024 * 1024))
     block = bytes(range(256)) * 4096  # 1 MiB
     for _ in range(40):
@@ -119,7 +119,7 @@ def test_a_spool_gives_back_what_was_written_however_much() -> None:
 
 @pytest.mark.parametrize("block_bytes", [100_003, 1_500_007, 4_500_001])
 @pytest.mark.parametrize("disk_bytes", [0, 300_000, 3 << 20, 5_500_001])
-def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_lost(
+def test_without_disk_space_the_writer_waits_for_the_reader_and_nothing_is_lost(
     disk_bytes: int, block_bytes: int
 ) -> None:
     budget = Budget(200 << 20)
@@ -140,7 +140,7 @@ def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_los
     assert budget.has_room("ann")
 
 
-def test_who_waits_for_room_on_disk_is_told_that_nobody_reads_any_more() -> None:
+def test_a_writer_that_waits_for_disk_space_ends_when_the_spool_is_closed() -> None:
     spool = Spool(Budget(200 << 20))
     with files_of_at_most(0):
         assert spool.write(b"x" * (2 << 20))
@@ -153,7 +153,7 @@ def test_who_waits_for_room_on_disk_is_told_that_nobody_reads_any_more() -> None
     assert results == [False]
 
 
-def test_a_spool_that_is_full_waits_for_its_reader() -> None:
+def test_a_full_spool_waits_for_its_reader() -> None:
     spool = Spool(Budget(10))
     spool.write(b"x" * 10)
     done = threading.Event()
@@ -164,7 +164,7 @@ def test_a_spool_that_is_full_waits_for_its_reader() -> None:
     assert spool.read(100) == b"y"
 
 
-def test_spools_have_one_budget_and_each_reader_gets_on_all_the_same() -> None:
+def test_spools_share_a_budget_and_each_reader_still_progresses() -> None:
     budget = Budget(10)
     full, other = Spool(budget), Spool(budget)
     full.write(b"x" * 10)
@@ -197,7 +197,7 @@ def test_the_spools_of_a_principal_leave_room_to_others() -> None:
     assert done.wait(WAIT_S)
 
 
-def test_windows_are_the_smaller_the_more_requests_there_are() -> None:
+def test_windows_shrink_as_requests_increase() -> None:
     made = Windows()
     sizes = []
     for _ in range(2048):
@@ -213,7 +213,7 @@ def test_windows_are_the_smaller_the_more_requests_there_are() -> None:
     assert (made.lines_max, made.bytes_max) == sizes[0]
 
 
-def test_long_lines_of_all_requests_have_room_for_a_few() -> None:
+def test_long_lines_of_all_requests_share_one_budget() -> None:
     budget = Budget(20)
     first, second, third = (LargeLines(budget, None, 10) for _ in range(3))
     first.hold(0)
@@ -230,7 +230,7 @@ def test_long_lines_of_all_requests_have_room_for_a_few() -> None:
 
 
 @pytest.mark.parametrize("gone", ["waiting", "holding"])
-def test_a_request_that_is_over_keeps_no_room(gone: str) -> None:
+def test_a_finished_request_frees_its_room(gone: str) -> None:
     budget = Budget(10)
     holding, waiting = LargeLines(budget, None, 10), LargeLines(budget, None, 10)
     holding.hold(0)
@@ -250,7 +250,7 @@ def test_a_request_that_is_over_keeps_no_room(gone: str) -> None:
     assert done.wait(WAIT_S)
 
 
-def test_others_have_turns_while_lines_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cutting_lines_yields_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 KiB of line ends take 50 ms, and forty clients may send them at once."""
     found: list[bool] = []
     cut = LineSplitter._end

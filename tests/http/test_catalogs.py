@@ -59,7 +59,7 @@ def test_settings_are_commits_and_no_documents(catalog: Catalog) -> None:
     assert catalog.client.get(f"{catalog.path}/export").get_json()["metadata"] == {}
 
 
-def test_settings_are_compared_by_their_own_tag(catalog: Catalog) -> None:
+def test_settings_have_a_tag_of_their_own(catalog: Catalog) -> None:
     token = put(catalog, {}).get_json()["settings_etag"]
     catalog.put(1)
     problem(put(catalog, {}, If_None_Match="*"), 412, "precondition_failed")
@@ -76,14 +76,14 @@ def test_settings_are_compared_by_their_own_tag(catalog: Catalog) -> None:
     problem(put(catalog, {}, "?resource_version=1"), 412, "precondition_failed")
 
 
-def test_a_key_pattern_takes_no_time_however_its_written(catalog: Catalog) -> None:
+def test_no_key_pattern_takes_long_to_match(catalog: Catalog) -> None:
     pattern = "*a" * 200 + "*b"
     put(catalog, {"schemas": {pattern: False}})
     assert catalog.put(1, "a" * 1_000).status_code == 201
     problem(catalog.put(1, "a" * 900 + "b"), 422, "schema_violation")
 
 
-def test_a_touch_is_the_same_request_however_its_path_is_written(client: FlaskClient) -> None:
+def test_a_touch_has_the_same_fingerprint_however_its_path_is_written(client: FlaskClient) -> None:
     name = uuid.uuid4().hex
     headers = {"Idempotency-Key": "once"}
     first = client.post(f"/v1/catalogs/{name}%2fb/touch", headers=headers)
@@ -113,7 +113,7 @@ def test_deleting_a_catalog_is_one_commit(catalog: Catalog) -> None:
     assert catalog.get("k0", "?revision=4").get_json() == 0
 
 
-def test_a_refused_write_tells_what_happened_since(catalog: Catalog) -> None:
+def test_a_refused_write_shows_the_commits_since(catalog: Catalog) -> None:
     token = put(catalog, {}).get_json()["settings_etag"]
     catalog.put(1)
     put(catalog, {"require_precondition": True})
@@ -127,7 +127,7 @@ def test_a_refused_write_tells_what_happened_since(catalog: Catalog) -> None:
         assert [each["revision"] for each in since] == [2, 3]
 
 
-def test_a_deletion_sent_twice_under_a_key_is_one(catalog: Catalog) -> None:
+def test_a_deletion_repeated_under_its_key_is_done_once(catalog: Catalog) -> None:
     catalog.put(1)
     first = delete(catalog, Idempotency_Key="gone")
     again = delete(catalog, Idempotency_Key="gone")

@@ -160,7 +160,7 @@ class World:
         return [self.ask("GET", path).get_json() for path in paths]
 
 
-def test_the_table_has_all_that_changes_something() -> None:
+def test_the_table_lists_every_route_that_changes_something() -> None:
     operations = {
         operation["operationId"]
         for methods in document.load()["paths"].values()
@@ -172,7 +172,7 @@ def test_the_table_has_all_that_changes_something() -> None:
 
 @pytest.mark.parametrize(("goes_on", "made"), [(False, True), (True, False)])
 @pytest.mark.parametrize("name", WRITES)
-def test_what_is_said_not_to_be_applied_has_changed_nothing(
+def test_a_write_reported_as_not_applied_has_changed_nothing(
     name: str, goes_on: bool, made: bool
 ) -> None:
     for at in range(40):

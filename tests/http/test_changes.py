@@ -77,7 +77,7 @@ def stream(catalog: Catalog, query: str = "", **headers: str) -> Iterator[Iterat
 
 
 class TestLongPoll:
-    def test_what_is_there_is_told_at_once_as_history_has_it(self, own: Catalog) -> None:
+    def test_existing_commits_are_returned_at_once_as_in_the_history(self, own: Catalog) -> None:
         own.put({"a": 1})
         own.patch({"op": "add", "path": "/b", "value": 2}, Commit_Message="why")
         own.delete()
@@ -87,7 +87,7 @@ class TestLongPoll:
         assert told == {"commits": history, "revision": 3, "commit_id": made}
         assert told["commits"][0]["message"] == "why"
 
-    def test_it_waits_for_the_next_commit(self, own: Catalog) -> None:
+    def test_a_poll_waits_for_the_next_commit(self, own: Catalog) -> None:
         own.put(1)
         writing = threading.Timer(0.2, own.put, (2,))
         writing.start()
@@ -95,14 +95,14 @@ class TestLongPoll:
         writing.join()
         assert ([c["revision"] for c in told["commits"]], told["revision"]) == ([2], 2)
 
-    def test_when_the_time_is_up_it_says_how_far_it_has_come(self, own: Catalog) -> None:
+    def test_a_poll_that_times_out_returns_the_revision_it_reached(self, own: Catalog) -> None:
         made = own.put(1).headers["Commit-Id"]
         nothing = {"commits": [], "revision": 1, "commit_id": made}
         assert poll(own, "?after=1&timeout=0") == nothing
         assert poll(own, "?after=0&timeout=0&key=other") == nothing
         assert poll(own, "?after=1&timeout=1") == nothing
 
-    def test_it_ends_soon_after_its_client_has_left(self, own: Catalog) -> None:
+    def test_a_poll_ends_soon_after_its_client_disconnects(self, own: Catalog) -> None:
         class Left:
             was_asked = False
 
@@ -119,7 +119,7 @@ class TestLongPoll:
         told = answer.get_json()
         assert (told["commits"], told["revision"], connection.was_asked) == ([], 1, True)
 
-    def test_pages_go_on_from_the_revision(self, own: Catalog) -> None:
+    def test_each_page_continues_from_the_revision_of_the_one_before(self, own: Catalog) -> None:
         for number in range(7):
             own.put(number)
         told, after = [], 0
@@ -129,7 +129,7 @@ class TestLongPoll:
             after = answer["revision"]
         assert told == list(range(1, 8))
 
-    def test_a_patient_poll_passes_over_what_it_does_not_want(self, own: Catalog) -> None:
+    def test_a_poll_skips_commits_of_other_keys(self, own: Catalog) -> None:
         for number in range(20):
             own.put(number, key="other")
         own.put(1, key="dir/mine")
@@ -137,7 +137,7 @@ class TestLongPoll:
             told = poll(own, query + "&timeout=0")
             assert ([c["revision"] for c in told["commits"]], told["revision"]) == ([21], 21)
 
-    def test_a_catalog_to_come_is_waited_for(self, own: Catalog) -> None:
+    def test_a_poll_can_wait_for_a_catalog_that_does_not_exist_yet(self, own: Catalog) -> None:
         assert poll(own, "?timeout=0") == {"commits": [], "revision": 0, "commit_id": None}
 
 
@@ -151,7 +151,7 @@ class TestEventStream:
             own.put(2)
             assert next(told)[:2] == ("commit", 2)
 
-    def test_its_headers(self, own: Catalog) -> None:
+    def test_a_stream_has_headers_against_caching_and_buffering(self, own: Catalog) -> None:
         answer = own.client.get(f"{own.path}/changes", headers={"Accept": EVENTS}, buffered=False)
         assert answer.headers["Content-Type"] == EVENTS
         assert answer.headers["Cache-Control"] == "no-store"
@@ -159,13 +159,13 @@ class TestEventStream:
         assert "Content-Length" not in answer.headers
         answer.close()
 
-    def test_an_idle_one_begins_with_a_bookmark_and_sends_more(self, own: Catalog) -> None:
+    def test_an_idle_stream_begins_with_a_bookmark_and_sends_more(self, own: Catalog) -> None:
         own.put(1)
         with stream(own, "?after=1") as told:
             for _ in range(2):
                 assert next(told) == ("bookmark", 1, {"revision": 1})
 
-    def test_bookmarks_of_a_filtered_one_can_be_resumed_from(self, own: Catalog) -> None:
+    def test_a_filtered_stream_can_be_resumed_from_a_bookmark(self, own: Catalog) -> None:
         own.put(1)
         with stream(own, "?after=1&key=mine") as told:
             assert next(told).id == 1
@@ -177,13 +177,13 @@ class TestEventStream:
         with stream(own, "?key=mine", Last_Event_ID=str(bookmark.id)) as told:
             assert next(event for event in told if event.name == "commit").id == 8
 
-    def test_the_last_event_wins_over_the_query(self, own: Catalog) -> None:
+    def test_last_event_id_overrides_the_query(self, own: Catalog) -> None:
         for number in range(3):
             own.put(number)
         with stream(own, "?after=0", Last_Event_ID="2") as told:
             assert next(told).id == 3
 
-    def test_compaction_past_it_ends_it_with_a_reason(self) -> None:
+    def test_compaction_above_its_position_ends_a_stream_with_a_reason(self) -> None:
         service = Service(ring_commits_max=1)
         own = service.catalog
         own.put(1)
@@ -192,14 +192,14 @@ class TestEventStream:
             for number in range(2, 6):
                 own.put(number)
             while next(another).id != 5:
-                pass  # by then the ring holds nothing but the last
+                pass  # now the ring holds only the last one
             assert service.store.raise_floor("c", 5, 0)
             (end,) = told
         assert (end.name, end.data["code"]) == ("end", "revision_compacted")
         assert end.data["revision"] == 1
         service.app.begin_stop()
 
-    def test_a_store_that_cannot_be_read_ends_it_with_a_reason(
+    def test_a_stream_ends_with_a_reason_when_the_store_cannot_be_read(
         self, own: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         own.put(1)
@@ -215,7 +215,9 @@ class TestEventStream:
 
 
 class TestRefusals:
-    def test_below_the_floor_it_says_where_to_begin(self, service: Service, own: Catalog) -> None:
+    def test_below_the_floor_the_refusal_names_the_oldest_revision(
+        self, service: Service, own: Catalog
+    ) -> None:
         for number in range(5):
             own.put(number)
         assert service.store.raise_floor("c", 3, 0)
@@ -224,7 +226,7 @@ class TestRefusals:
             assert content["oldest_revision"] == 3
         assert [c["revision"] for c in poll(own, "?after=3")["commits"]] == [4, 5]
 
-    def test_above_the_head_there_is_nothing(self, own: Catalog) -> None:
+    def test_a_revision_above_the_head_is_404(self, own: Catalog) -> None:
         own.put(1)
         for headers in ({}, {"Accept": EVENTS}):
             content = problem(refused(own, "?after=2", **headers), 404, "revision_not_found")
@@ -245,11 +247,13 @@ class TestRefusals:
             ("?prefix=%zz", "prefix"),
         ],
     )
-    def test_parameters_are_strict(self, own: Catalog, query: str, named: str) -> None:
+    def test_unknown_and_invalid_parameters_are_refused(
+        self, own: Catalog, query: str, named: str
+    ) -> None:
         content = problem(refused(own, query), 400, "invalid_parameter")
         assert content["parameter"] == named
 
-    def test_changes_of_the_settings_are_told_beside_whatever_is_asked_for(
+    def test_include_settings_adds_changes_of_the_settings_to_any_selection(
         self, own: Catalog
     ) -> None:
         own.put(1, key="a/1")
@@ -271,7 +275,7 @@ class TestRefusals:
         assert [each["revision"] for each in answer.get_json()["commits"]] == [1]
 
     @pytest.mark.parametrize("parameter", ["timeout=1", "limit=1"])
-    def test_a_stream_has_no_end_to_choose(self, own: Catalog, parameter: str) -> None:
+    def test_a_stream_takes_no_parameters_of_polls(self, own: Catalog, parameter: str) -> None:
         answer = refused(own, f"?{parameter}", Accept=EVENTS)
         problem(answer, 400, "invalid_parameter")
 
@@ -281,12 +285,12 @@ class TestRefusals:
         assert content["header"] == "Last-Event-ID"
 
     @pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "If-Modified-Since"])
-    def test_conditions_cannot_be_honoured(self, own: Catalog, header: str) -> None:
+    def test_conditions_are_refused(self, own: Catalog, header: str) -> None:
         answer = own.client.get(f"{own.path}/changes?timeout=0", headers={header: '"1-a"'})
         problem(answer, 400, "invalid_condition")
 
     @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "PATCH"])
-    def test_it_can_only_be_read(self, own: Catalog, method: str) -> None:
+    def test_the_route_is_read_only(self, own: Catalog, method: str) -> None:
         assert own.client.open(f"{own.path}/changes", method=method).status_code == 405
 
 
@@ -303,7 +307,9 @@ class TestRefusals:
         ("text/event-stream;q=0", False),
     ],
 )
-def test_accept_chooses(own: Catalog, accept: str, is_stream: bool) -> None:
+def test_the_accept_header_chooses_stream_or_poll(
+    own: Catalog, accept: str, is_stream: bool
+) -> None:
     answer = own.client.get(
         f"{own.path}/changes" + ("" if is_stream else "?timeout=0"),
         headers={"Accept": accept},
@@ -313,7 +319,7 @@ def test_accept_chooses(own: Catalog, accept: str, is_stream: bool) -> None:
     answer.close()
 
 
-def test_pieces_are_few_and_none_is_large() -> None:
+def test_parts_are_joined_into_few_pieces_of_bounded_size() -> None:
     parts = [b"a" * 10, b"b" * 30, b"", b"c" * 3, b"d" * 100, b"e"]
     pieces = list(in_pieces(parts, 32))
     assert b"".join(pieces) == b"".join(parts)
@@ -328,7 +334,7 @@ def test_a_stream_is_closed_even_if_it_never_began() -> None:
     assert closed == [1]
 
 
-def test_answers_are_json_as_they_stand(client: FlaskClient) -> None:
+def test_answers_are_valid_json(client: FlaskClient) -> None:
     """A long poll puts encoded commits together by hand."""
     path = "/v1/catalogs/by-hand"
     for value in ("a\ndata: b", {"data: ": "\n\n"}, "]}", "é😀"):
@@ -337,7 +343,7 @@ def test_answers_are_json_as_they_stand(client: FlaskClient) -> None:
     assert [commit["revision"] for commit in told["commits"]] == [1, 2, 3, 4]
 
 
-def test_a_page_names_the_commit_that_it_comes_to_and_who_names_another_one_is_refused(
+def test_a_page_names_its_last_commit_and_a_request_with_another_commit_is_refused(
     own: Catalog,
 ) -> None:
     for value in range(3):

@@ -1,6 +1,6 @@
 """`…/changes?initial=true`: the documents as of a revision, that they were all, then every commit.
 
-Rule: what a client has when it is told ``synced`` with R is the export at R.
+Rule: what a client has when it gets ``synced`` with R is the export at R.
 """
 
 from __future__ import annotations
@@ -116,9 +116,7 @@ def documents(events: list[Event]) -> dict[str, Any]:
 
 
 class TestStream:
-    def test_the_documents_come_first_then_that_they_were_all_then_commits(
-        self, service: Service
-    ) -> None:
+    def test_documents_come_first_then_synced_then_commits(self, service: Service) -> None:
         head = service.fill()
         catalog = service.catalog
         with stream(catalog.client, catalog.path) as told:
@@ -131,7 +129,7 @@ class TestStream:
             catalog.put(9, key="d")
             assert until(told, "commit")[-1].id == str(head + 1)
 
-    def test_what_is_committed_while_they_are_told_comes_afterwards(self, service: Service) -> None:
+    def test_commits_made_during_the_list_follow_it(self, service: Service) -> None:
         head = service.fill()
         catalog = service.catalog
         before = export(catalog)["metadata"]
@@ -146,7 +144,7 @@ class TestStream:
                 str(head + 2),
             ]
 
-    def test_settings_come_before_the_documents(self, service: Service) -> None:
+    def test_settings_are_listed_before_the_documents(self, service: Service) -> None:
         service.fill()
         catalog = service.catalog
         settings = {"require_precondition": False}
@@ -157,7 +155,7 @@ class TestStream:
         assert (listed[0].data["key"], listed[0].data["value"]) == (None, settings)
         assert [event.data["key"] for event in listed[1:-1]] == KEYS[1:4]
 
-    def test_of_a_catalog_to_come_there_is_nothing(self, service: Service) -> None:
+    def test_a_catalog_that_does_not_exist_yet_lists_nothing(self, service: Service) -> None:
         catalog = service.catalog
         with stream(catalog.client, catalog.path) as told:
             (synced,) = until(told, "synced")
@@ -167,7 +165,7 @@ class TestStream:
             assert until(told, "commit")[-1].id == "1"
 
     @pytest.mark.parametrize("cut_after", range(1, len(KEYS) + 1))
-    def test_one_that_was_cut_off_goes_on_behind_what_it_was_told(
+    def test_a_disconnected_stream_resumes_the_list_where_it_stopped(
         self, service: Service, cut_after: int
     ) -> None:
         """Also at another gateway, and though others have written and compacted meanwhile."""
@@ -191,7 +189,7 @@ class TestStream:
             assert until(told, "commit")[-1].id == str(head + 1)
         other.begin_stop()
 
-    def test_behind_the_list_it_goes_on_as_any_other(self, service: Service) -> None:
+    def test_an_event_id_without_a_position_resumes_after_the_list(self, service: Service) -> None:
         head = service.fill()
         catalog = service.catalog
         with stream(catalog.client, catalog.path, Last_Event_ID=str(head - 1)) as told:
@@ -212,7 +210,7 @@ class TestStream:
             assert service.notes == []
             service.compact(head + 1)
 
-    def test_one_that_breaks_off_leaves_its_pin_for_a_while(self, service: Service) -> None:
+    def test_a_disconnected_stream_leaves_one_pin_for_a_while(self, service: Service) -> None:
         service.fill()
         catalog = service.catalog
         for _ in range(3):  # one pin, however often
@@ -227,7 +225,7 @@ class TestStream:
             next(told)
             assert service.notes == []
 
-    def test_many_commits_beside_a_long_list_are_not_held_against_its_reader(self) -> None:
+    def test_commits_made_during_a_long_list_do_not_count_as_lag(self) -> None:
         service = Service()
         service.limits = ServiceLimits(watch=WatchLimits(lag_max=3), listing_page_documents=2)
         gateway = GatewayService(service.store, ThreadRuntime(), service.limits)
@@ -242,7 +240,7 @@ class TestStream:
             ids = [next(told).id for _ in range(20)]
             assert ids == [str(len(KEYS) + 1 + number) for number in range(20)]
 
-    def test_no_more_than_a_page_is_held_of_it(self, service: Service) -> None:
+    def test_a_list_holds_at_most_one_page_in_memory(self, service: Service) -> None:
         catalog = service.catalog
         for number in range(8):
             catalog.put("x" * 100_000, key=f"k{number}")
@@ -255,7 +253,7 @@ class TestStream:
         assert 200_000 < max(held) < 250_000
         assert held[-1] == service.gateway.memory.readings().held_bytes == 0
 
-    def test_a_gateway_that_stops_says_where_it_was(self, service: Service) -> None:
+    def test_a_stopping_gateway_ends_the_stream_with_its_position(self, service: Service) -> None:
         head = service.fill()
         catalog = service.catalog
         with stream(catalog.client, catalog.path) as told:
@@ -266,7 +264,7 @@ class TestStream:
         assert (end.name, end.data["code"]) == ("end", "shutting_down")
         assert end.data["position"] == listed[-2].id == f"{head}/b/1"
 
-    def test_a_seat_is_held_to_the_last_byte(self, service: Service) -> None:
+    def test_a_stream_holds_its_seat_to_the_last_byte(self, service: Service) -> None:
         service.fill()
         catalog = service.catalog
         with (
@@ -295,7 +293,7 @@ class TestLongPoll:
             headers = {"Last-Event-ID": found[-1]["position"]}
         return found
 
-    def test_the_documents_come_page_by_page(self, service: Service) -> None:
+    def test_documents_are_listed_page_by_page(self, service: Service) -> None:
         head = service.fill()
         catalog = service.catalog
         pages = self.pages(catalog)
@@ -329,7 +327,7 @@ class TestLongPoll:
         assert {each["key"]: each["value"] for each in listed} == before
         assert "synced" in rest
 
-    def test_below_the_floor_it_begins_anew(self, service: Service) -> None:
+    def test_resuming_the_list_below_the_floor_is_410(self, service: Service) -> None:
         head = service.fill()
         service.compact(head)
         catalog = service.catalog
@@ -341,21 +339,21 @@ class TestLongPoll:
 
 class TestRefusals:
     @pytest.mark.parametrize("beside", ["after=1", "key=a", "author=x", "manager=x"])
-    def test_a_list_goes_with_a_prefix_alone(self, service: Service, beside: str) -> None:
+    def test_a_list_can_be_combined_with_a_prefix_only(self, service: Service, beside: str) -> None:
         catalog = service.catalog
         answer = catalog.client.get(f"{catalog.path}/changes?initial=true&{beside}")
         content = problem(answer, 400, "invalid_parameter")
         assert content["parameter"] == beside.partition("=")[0]
 
     @pytest.mark.parametrize("place", ["x/a", "1/%zz", "-1/a", "1/%ff", "/a"])
-    def test_a_place_must_be_one(self, service: Service, place: str) -> None:
+    def test_an_invalid_position_is_refused(self, service: Service, place: str) -> None:
         catalog = service.catalog
         answer = catalog.client.get(
             f"{catalog.path}/changes?initial=true", headers={"Last-Event-ID": place}
         )
         problem(answer, 400, "invalid_header")
 
-    def test_a_place_in_a_list_is_none_without_one(self, service: Service) -> None:
+    def test_a_position_in_a_list_is_refused_without_initial(self, service: Service) -> None:
         service.fill()
         catalog = service.catalog
         answer = catalog.client.get(f"{catalog.path}/changes", headers={"Last-Event-ID": "3/a"})
@@ -373,12 +371,14 @@ class TestRefusals:
             ("include=", "include"),
         ],
     )
-    def test_parameters_are_strict(self, service: Service, query: str, named: str) -> None:
+    def test_unknown_and_invalid_parameters_are_refused(
+        self, service: Service, query: str, named: str
+    ) -> None:
         catalog = service.catalog
         answer = catalog.client.get(f"{catalog.path}/changes?{query}")
         assert problem(answer, 400, "invalid_parameter")["parameter"] == named
 
-    def test_more_pins_than_there_may_be_are_refused(self) -> None:
+    def test_pins_beyond_the_limit_are_refused(self) -> None:
         service = Service(pins_per_principal_max=1)
         service.fill()
         catalog = service.catalog
@@ -394,7 +394,7 @@ class TestImages:
         assert answer.status_code == 200, answer.data
         return list(answer.get_json()["commits"])
 
-    def test_documents_before_and_after_come_beside_the_changes(self, service: Service) -> None:
+    def test_changes_can_include_the_document_before_and_after(self, service: Service) -> None:
         catalog = service.catalog
         catalog.put({"n": 0})
         catalog.patch({"op": "add", "path": "/m", "value": None})
@@ -416,7 +416,7 @@ class TestImages:
         assert (change["value"], "before" in change) == ({"n": 0, "m": None}, False)
         assert change["patch"] == [{"op": "add", "path": "/m", "value": None}]
 
-    def test_streams_and_polls_tell_the_same(self, service: Service) -> None:
+    def test_streams_and_polls_return_the_same_commits(self, service: Service) -> None:
         catalog = service.catalog
         for number in range(3):
             catalog.put({"n": number})
@@ -427,7 +427,7 @@ class TestImages:
             (change,) = until(told, "commit")[-1].data["changes"]
             assert (change["before"], change["value"]) == ({"n": 2}, {"n": 3})
 
-    def test_before_a_document_that_replaced_a_closed_one_nothing_is_told(self) -> None:
+    def test_the_state_before_a_change_is_hidden_if_it_was_of_a_closed_document(self) -> None:
         """In one commit: the change is of the new document, the state before it of the old one."""
         service = GuardedService()
         ann, eve = service.caller("ann", "write:*"), service.caller("eve", "read:*")
@@ -443,7 +443,7 @@ class TestImages:
             (change,) = commit["changes"]
             assert (change.get("before"), change["value"]) == (seen, 2)
 
-    def test_what_is_too_much_is_withheld_by_name(self) -> None:
+    def test_values_beyond_the_limit_are_named_as_withheld(self) -> None:
         service = Service()
         service.limits = ServiceLimits(watch=WatchLimits(images_bytes_max=120))
         gateway = GatewayService(service.store, ThreadRuntime(), service.limits)
@@ -456,7 +456,7 @@ class TestImages:
         assert (first["value"], "withheld" in first) == ("x" * 80, False)
         assert (second["before"], second["withheld"]) == ("x" * 80, ["value"])
 
-    def test_pages_with_them_are_bounded(
+    def test_pages_with_whole_documents_are_bounded(
         self, service: Service, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(changes, "_PAGE_BYTES", 1000)
@@ -537,7 +537,7 @@ class TestManagersAndAuthors:
             assert answer["revision"] == 3
 
 
-def test_what_cant_be_read_in_the_middle_of_the_list_ends_it_with_a_reason(
+def test_an_unreadable_document_ends_the_list_with_a_reason(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     revision = service.fill()

@@ -52,11 +52,15 @@ def three(catalog: Catalog) -> Catalog:
 
 @pytest.mark.parametrize("write", WRITES)
 class TestEveryWrite:
-    def test_unchanged_and_absent_ones_let_it_through(self, three: Catalog, write: Write) -> None:
+    def test_a_composite_of_unchanged_and_absent_documents_allows_the_write(
+        self, three: Catalog, write: Write
+    ) -> None:
         tag = f'"k={token(three, "k")};other={token(three, "other")};never=absent"'
         assert write(three, tag).status_code in (200, 204)
 
-    def test_a_changed_one_that_isnt_written_refuses_it(self, three: Catalog, write: Write) -> None:
+    def test_a_changed_document_that_is_not_written_refuses_the_write(
+        self, three: Catalog, write: Write
+    ) -> None:
         tag = f'"k={token(three, "k")};other={token(three, "other")}"'
         three.put({"v": 2}, "other")
         content = problem(write(three, tag), 412, "precondition_failed")
@@ -66,7 +70,7 @@ class TestEveryWrite:
         assert [each["revision"] for each in content["changes_since"]] == [4]
         assert three.head_revision() == 4
 
-    def test_one_that_came_into_being_refuses_it(self, three: Catalog, write: Write) -> None:
+    def test_a_document_created_since_refuses_the_write(self, three: Catalog, write: Write) -> None:
         tag = f'"k={token(three, "k")};new=absent"'
         three.put(1, "new")
         three.put(2, "new")
@@ -74,14 +78,14 @@ class TestEveryWrite:
         assert content["stale"][0]["expected"] is None
         assert [each["revision"] for each in content["changes_since"]] == [4, 5]
 
-    def test_one_that_went_refuses_it(self, three: Catalog, write: Write) -> None:
+    def test_a_document_deleted_since_refuses_the_write(self, three: Catalog, write: Write) -> None:
         tag = f'"other={token(three, "other")};k={token(three, "k")}"'
         three.delete("other")
         content = problem(write(three, tag), 412, "precondition_failed")
         assert (content["key"], content["stale"][0]["current"]) == ("other", None)
 
 
-def test_several_stale_ones_are_told_with_all_their_changes(three: Catalog) -> None:
+def test_several_stale_documents_are_named_with_all_their_changes(three: Catalog) -> None:
     tag = f'"k={token(three, "k")};other={token(three, "other")};new=absent"'
     three.put(2, "new")
     three.put(2, "unrelated")
@@ -93,7 +97,7 @@ def test_several_stale_ones_are_told_with_all_their_changes(three: Catalog) -> N
     assert [each["changes"][0]["key"] for each in content["changes_since"]] == ["new", "other", "k"]
 
 
-def test_changes_are_told_since_the_stale_token_not_since_the_newest_one(three: Catalog) -> None:
+def test_changes_are_listed_since_the_stale_token_not_since_the_newest(three: Catalog) -> None:
     old = token(three, "k")
     three.put(2, "k")
     three.put(2, "other")
@@ -109,7 +113,7 @@ def test_keys_are_percent_encoded_where_they_must_be(three: Catalog) -> None:
     assert problem(three.put(3, key, If_Match=tag), 412, "precondition_failed")["key"] == key
 
 
-def test_the_tag_of_a_transaction_is_taken_as_it_is_given(catalog: Catalog) -> None:
+def test_the_tag_of_a_transaction_is_accepted_unchanged(catalog: Catalog) -> None:
     keys = ["a;b", "c=d", "é", "%", '"', "x y"]
     body = {"then": [{"action": "put", "key": key, "value": 1} for key in keys]}
     tag = catalog.client.post(f"{catalog.path}/transactions", json=body).headers["ETag"]
@@ -118,7 +122,7 @@ def test_the_tag_of_a_transaction_is_taken_as_it_is_given(catalog: Catalog) -> N
     assert content["key"] == "x y"
 
 
-def test_one_of_several_tags_is_enough(three: Catalog) -> None:
+def test_one_matching_tag_of_several_is_enough(three: Catalog) -> None:
     tags = f'"k=1-x", "other={token(three, "other")}"'
     assert three.put(2, If_Match=tags).status_code == 200
     assert three.put(3, If_Match=f'"@1", {tags}').status_code == 200
@@ -132,12 +136,12 @@ def test_one_of_several_tags_is_enough(three: Catalog) -> None:
         *('"k=1-x;k=2-x"', '"k=1-x;k=absent"', '"k=1-x;%6B=absent"'),
     ],
 )
-def test_what_is_no_composite_is_400(three: Catalog, tag: str) -> None:
+def test_an_invalid_composite_is_400(three: Catalog, tag: str) -> None:
     problem(three.put(2, If_Match=tag), 400, "invalid_condition")
     assert three.head_revision() == 3
 
 
-def test_a_key_named_twice_alike_is_named_once(three: Catalog) -> None:
+def test_a_key_may_be_named_twice_with_the_same_token(three: Catalog) -> None:
     same = token(three, "k")
     assert three.put(2, If_Match=f'"k={same};k={same}"').status_code == 200
 
@@ -147,14 +151,14 @@ def test_a_weak_composite_never_matches(three: Catalog) -> None:
     problem(three.put(2, If_Match=tag), 412, "precondition_failed")
 
 
-def test_none_match_refuses_what_is_unchanged(three: Catalog) -> None:
+def test_if_none_match_refuses_while_the_composite_is_unchanged(three: Catalog) -> None:
     tag = f'"other={token(three, "other")}"'
     problem(three.put(2, If_None_Match=tag), 412, "precondition_failed")
     three.put(2, "other")
     assert three.put(2, If_None_Match=tag).status_code == 200
 
 
-def test_the_fingerprint_covers_it(three: Catalog) -> None:
+def test_the_fingerprint_covers_the_composite(three: Catalog) -> None:
     tag = f'"other={token(three, "other")}"'
     assert three.put(2, If_Match=tag, Idempotency_Key="i").status_code == 200
     three.put(2, "other")
@@ -162,7 +166,7 @@ def test_the_fingerprint_covers_it(three: Catalog) -> None:
     problem(three.put(2, Idempotency_Key="i"), 422, "idempotency_key_reused")
 
 
-def test_dates_and_a_composite_go_together(three: Catalog) -> None:
+def test_a_date_and_a_composite_can_be_combined(three: Catalog) -> None:
     headers: dict[str, Any] = {
         "If_Match": f'"other={token(three, "other")}"',
         "If_Unmodified_Since": "Sun, 06 Nov 1994 08:49:37 GMT",

@@ -144,7 +144,7 @@ def test_a_false_condition_is_412_on_every_method(
         {"If_Match": "{etag}", "If_Unmodified_Since": PAST},  # tokens win over dates
     ],
 )
-def test_a_true_condition_lets_every_method_through(
+def test_a_true_condition_allows_every_method(
     catalog: Catalog, method: str, headers: dict[str, str]
 ) -> None:
     etag = catalog.put({"a": 1}).headers["ETag"]
@@ -202,22 +202,22 @@ def test_an_unmodified_document_is_304_without_a_body(
     "headers",
     [{"If_None_Match": '"other"', "If_Modified_Since": FUTURE}, {"If_Modified_Since": PAST}],
 )
-def test_a_modified_document_is_answered_whole(catalog: Catalog, headers: dict[str, str]) -> None:
+def test_a_modified_document_is_returned_in_full(catalog: Catalog, headers: dict[str, str]) -> None:
     catalog.put({"a": 1})
     assert catalog.get(**headers).get_json() == {"a": 1}
 
 
-def test_a_read_of_what_is_absent_is_404_whatever_the_conditions(catalog: Catalog) -> None:
+def test_reading_an_absent_document_is_404_whatever_the_conditions(catalog: Catalog) -> None:
     problem(catalog.get(If_Match='"other"'), 404, "document_not_found")
 
 
 @pytest.mark.parametrize("revision", ["1", "-5", "0", "0x1", "1_0", "7" * 15, "f" * 16, "f" * 30])
-def test_a_token_that_isnt_ours_is_harmless(catalog: Catalog, revision: str) -> None:
+def test_a_token_of_another_origin_does_not_match(catalog: Catalog, revision: str) -> None:
     catalog.put(1)
     problem(catalog.put(2, If_Match=f'"{revision}-x"'), 412, "precondition_failed")
 
 
-def test_changes_since_are_at_most_twenty(catalog: Catalog) -> None:
+def test_changes_since_has_at_most_twenty_commits(catalog: Catalog) -> None:
     etag = catalog.put(0).headers["ETag"]
     for number in range(1, 25):
         catalog.put(number)

@@ -1,4 +1,4 @@
-"""Clients that hold connections instead of using them: each is bounded, and the others go on.
+"""Clients that hold connections instead of using them: each is bounded, and others are served.
 
 Every attack here is one over real sockets, on a gateway with one worker, and none needs a token.
 """
@@ -85,7 +85,7 @@ def pipelined(connection: socket.socket, request: bytes) -> None:
     connection.settimeout(PATIENCE_S)
 
 
-def test_who_takes_nothing_of_an_answer_is_cut_off(
+def test_a_client_that_stops_reading_an_answer_is_cut_off(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     with (
@@ -101,7 +101,7 @@ def test_who_takes_nothing_of_an_answer_is_cut_off(
         assert "Traceback" not in gateway.log()
 
 
-def test_answers_that_nobody_takes_are_bounded_together(
+def test_unread_answers_are_bounded_together(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     """Whoever has taken nothing for longest goes."""
@@ -128,7 +128,7 @@ def test_answers_that_nobody_takes_are_bounded_together(
                 assert server.send("GET", path).body == value + b"\n"
 
 
-def test_who_takes_nothing_makes_room_for_others_where_all_connections_are_used(
+def test_with_all_connections_in_use_a_client_that_reads_nothing_is_cut_off(
     mongodb_uri: str, database_name: str, eventually: Eventually
 ) -> None:
     with (
@@ -152,7 +152,7 @@ def test_who_takes_nothing_makes_room_for_others_where_all_connections_are_used(
 
 
 @pytest.mark.skipif(not hasattr(psutil, "RLIMIT_NOFILE"), reason="psutil can't limit others here")
-def test_idle_connections_make_room_for_others_where_no_file_can_be_opened(
+def test_without_free_file_descriptors_idle_connections_are_closed(
     mongodb_uri: str, database_name: str
 ) -> None:
     with (
@@ -203,7 +203,7 @@ def pipelining(port: int, request: bytes, answer: bytes) -> Iterator[Callable[[]
 
 
 @pytest.mark.parametrize("path", ["/v1/catalogs", "/livez"])
-def test_one_connection_that_pipelines_takes_turns_with_others(
+def test_a_connection_that_pipelines_takes_turns_with_others(
     mongodb_uri: str, database_name: str, path: str, eventually: Eventually
 ) -> None:
     """The requests are in the server's buffers already: no look at a socket is between them."""
@@ -256,7 +256,7 @@ def answered(connection: socket.socket) -> tuple[int, bytes, dict[str, Any]]:
     return int(head.split()[1]), head, json.loads(body)
 
 
-def test_a_body_in_chunks_of_a_byte_is_refused_and_its_connection_ended(
+def test_a_body_in_chunks_of_one_byte_is_refused_and_the_connection_closed(
     gateway: RunningGateway,
 ) -> None:
     with connected(gateway.port) as (attacker,):
@@ -289,7 +289,7 @@ def test_a_body_in_small_chunks_is_taken(gateway: RunningGateway) -> None:
 @pytest.mark.parametrize(
     "framing", [b"Transfer-Encoding: chunked\r\n\r\n", b"Content-Length: 100000000000\r\n\r\n"]
 )
-def test_a_body_that_nobody_wants_is_not_read_to_its_end(
+def test_the_body_of_a_refused_request_is_not_read_to_its_end(
     closed_gateway: RunningGateway, framing: bytes
 ) -> None:
     """As little of it as keeps the answer from being lost."""
@@ -307,7 +307,7 @@ def test_a_body_that_nobody_wants_is_not_read_to_its_end(
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_who_sends_a_large_body_in_vain_gets_the_answer_and_is_told_of_the_end(
+def test_a_refused_large_body_gets_its_answer_and_the_connection_is_closed(
     closed_gateway: RunningGateway, chunked: bool
 ) -> None:
     body = b"x" * 4_000_000
@@ -323,7 +323,7 @@ def test_who_sends_a_large_body_in_vain_gets_the_answer_and_is_told_of_the_end(
     assert b"X-Content-Type-Options: nosniff" in head
 
 
-def test_who_sends_on_behind_a_full_window_is_reset_and_has_its_answer() -> None:
+def test_a_client_that_keeps_sending_after_its_answer_is_reset() -> None:
     """Its kernel might ask for room two minutes later, and only then hear that nobody is there."""
     worker: Any = SimpleNamespace(alive=True, idle={}, is_surplus=lambda _: False)
     worker.turnstile = SimpleNamespace(go_through=lambda: None)
@@ -346,7 +346,7 @@ def test_who_sends_on_behind_a_full_window_is_reset_and_has_its_answer() -> None
             client.sendall(b"x" * 10_000_000)
 
 
-def test_who_has_closed_is_not() -> None:
+def test_a_client_that_has_closed_its_side_is_not_reset() -> None:
     worker: Any = SimpleNamespace(alive=True, idle={}, is_surplus=lambda _: False)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname()):
@@ -357,7 +357,7 @@ def test_who_has_closed_is_not() -> None:
         assert struct.unpack("ii", at_close)[0] == 0
 
 
-def test_who_sends_a_small_body_in_vain_keeps_the_connection(
+def test_a_refused_small_body_keeps_the_connection(
     closed_gateway: RunningGateway,
 ) -> None:
     with connected(closed_gateway.port) as (client,):
@@ -369,7 +369,7 @@ def test_who_sends_a_small_body_in_vain_keeps_the_connection(
     assert b'"alive"' in received
 
 
-def test_a_head_has_a_bound_in_bytes(gateway: RunningGateway) -> None:
+def test_a_request_head_has_a_size_limit(gateway: RunningGateway) -> None:
     field = b"X-%d: " + b"x" * 8000 + b"\r\n"
     with connected(gateway.port) as (attacker,):
         push(attacker, b"GET /livez HTTP/1.1\r\n" + b"".join(field % n for n in range(10)))
@@ -378,7 +378,7 @@ def test_a_head_has_a_bound_in_bytes(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"G", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: "])
-def test_a_head_has_a_bound_in_time_however_steadily_it_comes(
+def test_a_request_head_has_a_time_limit_however_steadily_it_is_sent(
     gateway: RunningGateway, begun: bytes
 ) -> None:
     with connected(gateway.port) as (attacker,):
@@ -389,7 +389,7 @@ def test_a_head_has_a_bound_in_time_however_steadily_it_comes(
         assert Server(gateway.port).send("GET", "/v1/catalogs").status == 200
 
 
-def test_a_handshake_has_a_bound_and_counts_as_a_connection(
+def test_a_tls_handshake_has_a_time_limit_and_counts_as_a_connection(
     mongodb_uri: str, database_name: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     """More silent ones than there are connections at all; and then some that take nothing."""

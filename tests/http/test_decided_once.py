@@ -26,7 +26,7 @@ def transact(catalog: Catalog, body: Any, **headers: str) -> TestResponse:
     return catalog.client.post(f"{catalog.path}/transactions", json=body, headers=named)
 
 
-def test_what_changed_nothing_changes_nothing_later(catalog: Catalog) -> None:
+def test_a_no_op_stays_a_no_op_when_it_is_sent_again(catalog: Catalog) -> None:
     """A, B and A, B again, where A changed nothing the first time."""
     catalog.put({"n": 1})
     a = catalog.put({"n": 1}, Idempotency_Key="a")
@@ -39,7 +39,7 @@ def test_what_changed_nothing_changes_nothing_later(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("prefer", ["return=minimal", "return=representation"])
-def test_the_answer_is_that_of_the_first_time_in_any_form(catalog: Catalog, prefer: str) -> None:
+def test_a_replay_gives_the_first_result_in_any_form(catalog: Catalog, prefer: str) -> None:
     catalog.put({"n": 1})
     first = catalog.put({"n": 1}, Idempotency_Key="a", Prefer=prefer)
     catalog.put({"n": 5})
@@ -70,7 +70,7 @@ def refused_in_a_transaction(catalog: Catalog) -> TestResponse:
     "ask",
     [refused_by_a_test, refused_by_a_condition, refused_for_absence, refused_in_a_transaction],
 )
-def test_what_was_refused_stays_refused(catalog: Catalog, ask: Any) -> None:
+def test_a_refused_request_stays_refused(catalog: Catalog, ask: Any) -> None:
     catalog.put({"n": 1})
     first = ask(catalog)
     assert first.status_code >= 400
@@ -84,14 +84,14 @@ def test_what_was_refused_stays_refused(catalog: Catalog, ask: Any) -> None:
         assert told.get(name) == then.get(name), name
 
 
-def test_a_new_try_takes_a_new_key(catalog: Catalog) -> None:
+def test_a_new_attempt_needs_a_new_key(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     problem(catalog.patch(NO_N, SET_N, Idempotency_Key="a"), 409, "test_failed")
     catalog.put({"n": 9})
     assert catalog.patch(NO_N, SET_N, Idempotency_Key="b").status_code == 200
 
 
-def test_another_request_under_the_key_of_a_refused_one_is_told_so(catalog: Catalog) -> None:
+def test_reusing_the_key_of_a_refused_request_is_refused(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     catalog.put({"n": 1}, Idempotency_Key="a")
     content = problem(catalog.put({"n": 4}, Idempotency_Key="a"), 422, "idempotency_key_reused")
@@ -106,7 +106,7 @@ def test_a_dry_run_uses_up_no_key(catalog: Catalog) -> None:
     assert catalog.put({"n": 1}, Idempotency_Key="a").get_json()["changed"] is True
 
 
-def test_what_was_never_decided_is_not_remembered(catalog: Catalog) -> None:
+def test_an_undecided_request_is_not_remembered(catalog: Catalog) -> None:
     assert catalog.send("PUT", b"{", "application/json", Idempotency_Key="a").status_code == 400
     assert catalog.put({"n": 1}, Idempotency_Key="a").status_code == 201
 
@@ -135,7 +135,7 @@ def test_bulk_lines_decide_once_and_across_routes(catalog: Catalog) -> None:
     assert catalog.get().get_json() == {"n": 9}
 
 
-def test_a_transaction_that_changed_nothing_is_answered_alike(catalog: Catalog) -> None:
+def test_a_transaction_that_changed_nothing_is_replayed(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     body = {"then": [{"action": "put", "key": "k", "value": {"n": 1}}]}
     first = transact(catalog, body, Idempotency_Key="a")
@@ -145,7 +145,7 @@ def test_a_transaction_that_changed_nothing_is_answered_alike(catalog: Catalog) 
     assert shown.get_json()["results"][0]["value"] == {"n": 1}
 
 
-def test_the_outcome_is_told(catalog: Catalog) -> None:
+def test_the_outcome_route_reports_requests_without_a_commit(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     catalog.put({"n": 1}, Idempotency_Key="a")
     catalog.patch(NO_N, SET_N, Idempotency_Key="b")
@@ -155,7 +155,7 @@ def test_the_outcome_is_told(catalog: Catalog) -> None:
     assert told[1]["problem"]["code"] == "test_failed"
 
 
-def test_a_refusal_makes_no_catalog(catalog: Catalog) -> None:
+def test_a_refusal_creates_no_catalog(catalog: Catalog) -> None:
     problem(catalog.patch(SET_N, Idempotency_Key="a"), 404, "document_not_found")
     name = catalog.path.rpartition("/")[2]
     listed = catalog.client.get(f"/v1/catalogs?prefix={name}").get_json()["catalogs"]

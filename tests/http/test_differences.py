@@ -44,7 +44,7 @@ def transact(catalog: Catalog, *then: dict[str, Any]) -> int:
     return int(answer.get_json()["revision"])
 
 
-def test_each_document_is_told_whole_or_as_patches(catalog: Catalog) -> None:
+def test_each_difference_is_a_whole_document_or_a_patch(catalog: Catalog) -> None:
     catalog.put({"n": 1, "s": "x"}, key="a")
     catalog.put([1], key="gone")
     attributes(catalog, "gone", {"team": "x"})
@@ -81,7 +81,7 @@ def test_each_document_is_told_whole_or_as_patches(catalog: Catalog) -> None:
     assert backwards[1]["attributes"] == {"team": "x"}
 
 
-def test_what_is_equal_again_is_no_difference(catalog: Catalog) -> None:
+def test_a_document_that_is_equal_again_is_no_difference(catalog: Catalog) -> None:
     catalog.put(1, key="a")
     catalog.put(2, key="a")
     catalog.put(1, key="a")
@@ -93,7 +93,7 @@ def test_what_is_equal_again_is_no_difference(catalog: Catalog) -> None:
     ]  # fmt: skip
 
 
-def test_the_settings_are_told_first_under_no_key(catalog: Catalog) -> None:
+def test_the_settings_come_first_without_a_key(catalog: Catalog) -> None:
     catalog.put(1)
     catalog.client.put(catalog.path, json={"require_precondition": False})
     catalog.put(2)
@@ -104,7 +104,7 @@ def test_the_settings_are_told_first_under_no_key(catalog: Catalog) -> None:
     assert [each["key"] for each in under] == ["k"]
 
 
-def test_pages_are_of_one_pair_of_revisions_and_cut_by_size(catalog: Catalog) -> None:
+def test_pages_are_bounded_in_size_and_of_one_pair_of_revisions(catalog: Catalog) -> None:
     for number in range(7):
         catalog.put("x" * 1_500_000 if number == 2 else number, key=f"k{number}")
     catalog.put(["y" * 3_000_000], key="k3")
@@ -130,7 +130,7 @@ def test_pages_are_of_one_pair_of_revisions_and_cut_by_size(catalog: Catalog) ->
         ("from=1&to=4", 404, "revision_not_found"),
     ],
 )
-def test_bad_spans_are_refused(catalog: Catalog, query: str, status: int, code: str) -> None:
+def test_invalid_spans_are_refused(catalog: Catalog, query: str, status: int, code: str) -> None:
     for number in range(3):
         catalog.put(number)
     answer = catalog.client.get(f"{catalog.path}/differences?{query}")
@@ -139,7 +139,7 @@ def test_bad_spans_are_refused(catalog: Catalog, query: str, status: int, code: 
         assert refused["head_revision"] == 3
 
 
-def test_below_the_floor_it_is_gone(catalog: Catalog) -> None:
+def test_differences_from_below_the_floor_are_gone(catalog: Catalog) -> None:
     for number in range(5):
         catalog.put(number)
     catalog.client.post(f"{catalog.path}/compactions", json={"revision": 3})
@@ -199,7 +199,7 @@ def patched(state: State, told: list[dict[str, Any]]) -> State:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_done_to_one_state_they_give_the_other(catalog: Catalog, seed: int) -> None:
+def test_applying_the_differences_to_one_state_gives_the_other(catalog: Catalog, seed: int) -> None:
     rng = random.Random(seed)
     while catalog.head_revision() < 25:
         random_write(rng, catalog)

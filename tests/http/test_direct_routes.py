@@ -141,11 +141,11 @@ def test_both_ways_give_the_same_answers_to_the_byte() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])
-def test_what_is_in_a_catalog_is_found_without_flask(kind: str) -> None:
+def test_routes_inside_a_catalog_are_found_without_flask(kind: str) -> None:
     assert (kind, "GET") in Way(direct=True).routes()
 
 
-def test_a_defect_at_either_door_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_before_or_after_the_route_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = {"method": "GET", "path": "/v1/catalogs/c/documents/k", "headers": {}}
     for door in ("let_in", "let_out"):
         way = Way(direct=True)

@@ -11,7 +11,7 @@ from tests.http.conftest import Catalog, problem
 REMOVE_ALL = {"op": "remove", "path": ""}
 
 
-def test_a_write_is_answered_with_what_became_of_it(catalog: Catalog) -> None:
+def test_a_write_is_answered_with_its_outcome(catalog: Catalog) -> None:
     answer = catalog.put({"a": 1})
     assert (answer.status_code, answer.content_type) == (201, "application/json")
     assert answer.get_json() == {
@@ -28,13 +28,13 @@ def test_a_write_is_answered_with_what_became_of_it(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 0, -(2**63), 1.5, "", "é😀", [], {}, {"$a.b": 1}])
-def test_any_json_value_is_a_document(catalog: Catalog, value: object) -> None:
+def test_a_document_may_be_any_json_value(catalog: Catalog, value: object) -> None:
     assert catalog.put(value).status_code == 201
     answer = catalog.get()
     assert (answer.status_code, answer.get_json()) == (200, value)
 
 
-def test_get_answers_the_document_itself(catalog: Catalog) -> None:
+def test_get_returns_the_document_itself(catalog: Catalog) -> None:
     written = catalog.put({"a": 1})
     answer = catalog.get()
     assert answer.data == b'{"a":1}\n'
@@ -78,7 +78,7 @@ def test_merge_patch_merges(catalog: Catalog) -> None:
     assert catalog.get().get_json() == {"b": {"c": 5, "d": 2}}
 
 
-def test_delete_leaves_204_then_404(catalog: Catalog) -> None:
+def test_a_deleted_document_is_404(catalog: Catalog) -> None:
     catalog.put(1)
     answer = catalog.delete()
     assert (answer.status_code, answer.data, "Content-Type" in answer.headers) == (204, b"", False)
@@ -86,7 +86,7 @@ def test_delete_leaves_204_then_404(catalog: Catalog) -> None:
 
 
 class TestTimeTravel:
-    def test_it_may_be_conditional(self, catalog: Catalog) -> None:
+    def test_a_read_of_the_past_may_be_conditional(self, catalog: Catalog) -> None:
         token = catalog.put({"a": 1}).headers["ETag"]
         catalog.put({"a": 2})
         query = "?revision=1"
@@ -115,7 +115,7 @@ class TestTimeTravel:
             "?dry_run=true",
         ],
     )
-    def test_what_is_no_revision_or_time_is_400(self, catalog: Catalog, query: str) -> None:
+    def test_an_invalid_revision_or_time_is_400(self, catalog: Catalog, query: str) -> None:
         catalog.put(1)
         problem(catalog.get(query=query), 400, "invalid_parameter")
 
@@ -127,7 +127,7 @@ def test_last_modified_never_is_later_than_now(catalog: Catalog) -> None:
     )
 
 
-def test_options_tell_the_methods_and_patch_types(catalog: Catalog) -> None:
+def test_options_list_the_methods_and_patch_types(catalog: Catalog) -> None:
     answer = catalog.client.options(catalog.document("k"))
     assert answer.status_code == 204
     assert answer.headers["Allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"

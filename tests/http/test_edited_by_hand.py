@@ -78,12 +78,15 @@ def answers(store: Any) -> Iterator[tuple[str, int, Any]]:
         service.caller("eve", "write:*"),
     ):
         for path in _READS:
-            yield path, *_told(who.send("GET", f"{_C}/{path}"))
+            yield path, *_comparable_answer(who.send("GET", f"{_C}/{path}"))
         for path, body in _WRITES:
-            yield f"{path} {body}", *_told(who.send("POST", f"{_C}/{path}?dry_run=true", body))
+            yield (
+                f"{path} {body}",
+                *_comparable_answer(who.send("POST", f"{_C}/{path}?dry_run=true", body)),
+            )
 
 
-def _told(answer: Any) -> tuple[int, Any]:
+def _comparable_answer(answer: Any) -> tuple[int, Any]:
     told = answer.get_json()
     if isinstance(told, dict):
         told.pop("request_id", None)
@@ -104,7 +107,7 @@ def filled(store: Any) -> None:
 
 
 @pytest.mark.parametrize("how", UNREADABLE)
-def test_every_route_answers_by_the_log(
+def test_every_route_answers_from_the_log(
     store: Any, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
@@ -117,7 +120,7 @@ def test_every_route_answers_by_the_log(
     assert "document 'ka' can't be read" in caplog.text
 
 
-def test_what_no_commit_has_made_is_no_document(store: Any) -> None:
+def test_a_document_that_no_commit_made_is_ignored(store: Any) -> None:
     filled(store)
     before = list(answers(store))
     store._on.documents.insert_one({"_id": document_id("c", "kaa"), "state": "x"})
@@ -127,7 +130,7 @@ def test_what_no_commit_has_made_is_no_document(store: Any) -> None:
 
 
 @pytest.mark.parametrize(("gone", "told"), [((3,), "3"), ((1, 2), "1 to 2"), ((4, 5), "4 to 5")])
-def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been_made(
+def test_a_history_with_a_gap_is_not_shown_as_complete(
     store: Any, gone: tuple[int, ...], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
@@ -154,7 +157,7 @@ def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been
 
 
 @pytest.mark.parametrize("gone", [4, 5])
-def test_nor_are_those_of_a_key_or_of_an_author(
+def test_a_history_of_a_key_or_author_with_a_gap_is_not_shown_as_complete(
     store: Any, gone: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whose own commits needn't be next to each other: 5 is one of them, 4 isn't."""
@@ -175,10 +178,10 @@ def test_nor_are_those_of_a_key_or_of_an_author(
         assert [each["revision"] for each in rest] == [n for n in (5, 6) if n > gone]
 
 
-def test_a_stream_ends_with_a_word_at_a_hole_in_the_log(
+def test_a_stream_ends_with_an_error_at_a_gap_in_the_log(
     store: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where whole documents are told beside their changes, behind what could be told."""
+    """With whole documents beside the changes, too: after the commits that could be read."""
     filled(store)
     store._on.commits.delete_one({"_id": commit_id("c", 2)})
     for query, revision in (("after=1", 1), ("after=4&include=before", 5)):
@@ -198,7 +201,7 @@ def test_a_stream_ends_with_a_word_at_a_hole_in_the_log(
 
 @pytest.mark.parametrize("value", ["x", *UNDECODABLE])
 @pytest.mark.parametrize("member", ["time_us", "floor", "out", "judged_out"])
-def test_a_catalog_whose_head_cant_be_read_keeps_nobody_from_the_others(
+def test_an_unreadable_head_blocks_no_other_catalog(
     store: Any, member: str, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
@@ -260,7 +263,7 @@ _TEXTS: tuple[tuple[str, RawBSONDocument], ...] = tuple(
     ("collection", "update"),
     [*((at, {"$set": {member: value}}) for at, member, value in _FIELDS), *_TEXTS],
 )
-def test_who_reads_a_record_that_cant_be_read_is_told_so_and_the_log_names_it(
+def test_a_read_of_an_unreadable_record_fails_and_the_log_names_the_record(
     store: Any, collection: str, update: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
@@ -291,7 +294,7 @@ _VERDICT = ("number", "time_us", "idempotency", "outcome", "catalog")
         *map(without_utf8, ("id", "outcome", "catalog", "idempotency.fingerprint")),
     ],
 )
-def test_a_key_whose_verdict_cant_be_read_decides_nothing(
+def test_a_key_with_an_unreadable_verdict_decides_nothing(
     store: Any, update: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
@@ -311,7 +314,7 @@ def test_a_key_whose_verdict_cant_be_read_decides_nothing(
     assert others.send("PUT", f"{_C}/documents/a", {"n": 9}).status_code == 200
 
 
-def test_a_catalog_whose_head_is_gone_isnt_begun_a_second_time(
+def test_a_catalog_whose_head_is_missing_is_not_started_again(
     store: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its commits would get the names of those that are there, and be lost in the log."""
@@ -336,7 +339,7 @@ def test_a_catalog_whose_head_is_gone_isnt_begun_a_second_time(
 
 
 @pytest.mark.parametrize("member", ["head.last", "head.verdict"])
-def test_nothing_is_written_behind_a_head_whose_texts_cant_be_read(
+def test_a_head_with_invalid_utf8_refuses_writes(
     store: Any, member: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
@@ -349,7 +352,7 @@ def test_nothing_is_written_behind_a_head_whose_texts_cant_be_read(
 
 
 @pytest.mark.parametrize("member", ["id", "note", "owner"])
-def test_a_pin_whose_texts_cant_be_read_is_told_as_a_head_that_cant(
+def test_a_pin_with_invalid_utf8_is_reported_as_an_unreadable_head(
     store: Any, member: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
@@ -365,21 +368,21 @@ def test_a_pin_whose_texts_cant_be_read_is_told_as_a_head_that_cant(
 
 
 @pytest.mark.parametrize("update", [{"$unset": {"id": 1}}, without_utf8("id")])
-def test_a_commit_without_a_readable_id_is_known_by_none(store: Any, update: Any) -> None:
+def test_a_commit_with_an_unreadable_id_is_not_known(store: Any, update: Any) -> None:
     filled(store)
     store._on.commits.update_one({"_id": commit_id("c", 2)}, update)
     assert store.commit_id("c", 2) is None
     assert store.commit_id("c", 3) is not None
 
 
-def test_a_record_of_somebody_else_keeps_no_tail_from_being_written_out(store: Any) -> None:
+def test_a_foreign_record_blocks_no_write_out(store: Any) -> None:
     filled(store)
     store._on.catalogs.insert_one({"_id": "e", "open": True, "time_us": 1})
     assert [each.catalog for each in store.open_tails(2**60, 9)] == ["c"]
 
 
 @pytest.mark.parametrize("member", ["catalog", "id", "key", "principal", "terms", "expires_us"])
-def test_an_upload_that_cant_be_read_is_none(
+def test_an_unreadable_upload_is_treated_as_missing(
     store: Any, member: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer: Caller = Service(gateway=gateway_on(store)).caller("ann", "write:*")
@@ -398,7 +401,7 @@ def test_an_upload_that_cant_be_read_is_none(
 
 @pytest.mark.parametrize("edit", [{"position": "five"}, {"number": None}, {"catalog": 7}])
 @pytest.mark.parametrize("headers", [{}, {"If_Match": "*"}])
-def test_a_subscription_that_cant_be_read_can_be_deleted(
+def test_an_unreadable_subscription_can_be_deleted(
     store: Any, edit: dict[str, Any], headers: dict[str, str]
 ) -> None:
     admin: Caller = Service(gateway=gateway_on(store)).caller("root", "admin:*")
@@ -418,7 +421,7 @@ def test_a_subscription_that_cant_be_read_can_be_deleted(
     assert admin.send("DELETE", path, If_Match="*").status_code == 412
 
 
-def test_one_that_was_mended_meanwhile_isnt_deleted_as_unreadable(store: Any) -> None:
+def test_a_subscription_repaired_in_between_is_not_deleted_as_unreadable(store: Any) -> None:
     admin: Caller = Service(gateway=gateway_on(store)).caller("root", "admin:*")
     path = f"{_C}/subscriptions/s"
     assert admin.send("PUT", path, {"to": "https://search.example.com/in"}).status_code == 201

@@ -40,7 +40,7 @@ WORLDS = [
 OPENAPI = document.load()
 
 
-class Told(NamedTuple):
+class KeyedAnswer(NamedTuple):
     """An answer without what is of the one request alone."""
 
     status: int
@@ -97,7 +97,7 @@ class Client:
         for each in steps:
             assert self._send(each, None).status_code < 300
 
-    def send(self, ask: Ask, key: str, **headers: str) -> Told:
+    def send(self, ask: Ask, key: str, **headers: str) -> KeyedAnswer:
         answer = self._send(ask, key, **headers)
         content = answer.get_json(silent=True)
         replayed = "Idempotency-Replayed" in answer.headers
@@ -114,9 +114,9 @@ class Client:
                 for name, each in content.items()
                 if name not in ("request_id", "changes_since")
             }
-        return Told(status, replayed, content)
+        return KeyedAnswer(status, replayed, content)
 
-    def tried(self, ask: Ask, key: str) -> tuple[str, Told]:
+    def tried(self, ask: Ask, key: str) -> tuple[str, KeyedAnswer]:
         """The outcome, by what became of the catalog, and the answer."""
         head = self.head()
         told = self.send(ask, key)
@@ -154,7 +154,7 @@ def catalogs(client: FlaskClient) -> Callable[[], Client]:
     return lambda: Client(client, f"keyed-{uuid.uuid4().hex}")
 
 
-def anew(twin: Client, world: World) -> Told:
+def fresh_answer(twin: Client, world: World) -> KeyedAnswer:
     """What the request gets that was sent, but is decided only in the world as it is later."""
     ask = twin.prepare(world)
     twin.send(ask, "a")
@@ -165,10 +165,10 @@ def anew(twin: Client, world: World) -> Told:
 
 
 @pytest.mark.parametrize(("outcome", "world"), WORLDS)
-def test_what_is_sent_again_gets_its_first_answer(
+def test_a_request_sent_again_gets_its_first_answer(
     outcome: str, world: World, catalogs: Callable[[], Client]
 ) -> None:
-    anew(catalogs(), world)
+    fresh_answer(catalogs(), world)
     catalog = catalogs()
     ask = catalog.prepare(world)
     first_outcome, first = catalog.tried(ask, "a")
@@ -243,7 +243,7 @@ def lossy() -> Lossy:
 
 
 @pytest.mark.parametrize(("outcome", "world"), WORLDS)
-def test_what_lost_its_answer_is_told_what_came_of_it(
+def test_a_request_whose_answer_was_lost_gets_it_when_sent_again(
     outcome: str, world: World, lossy: Lossy
 ) -> None:
     """Sent again through another gateway, when the world is another one."""
@@ -263,11 +263,11 @@ def test_what_lost_its_answer_is_told_what_came_of_it(
     assert catalog.content() == there
 
 
-def _answered(twin: Client, world: World) -> Told:
+def _answered(twin: Client, world: World) -> KeyedAnswer:
     return twin.send(twin.prepare(world), "a")
 
 
-def _comparable(told: Told) -> Any:
+def _comparable(told: KeyedAnswer) -> Any:
     """What two runs of the same say alike."""
     if not isinstance(told.content, dict):
         return None
@@ -312,7 +312,7 @@ def _names(operation: str) -> set[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.operation}-{case.name}")
-def test_every_route_has_each_outcome(case: Case) -> None:
+def test_every_route_has_a_request_for_each_outcome(case: Case) -> None:
     assert case.applied
     assert case.refused
     assert case.unchanged or "touch" in case.name

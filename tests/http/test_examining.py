@@ -33,7 +33,7 @@ def filled(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def test_documents_that_schemas_would_refuse_are_named_with_the_place(filled: Catalog) -> None:
+def test_documents_that_would_break_schemas_are_named_with_the_place(filled: Catalog) -> None:
     found = examine(filled, 100)
     assert (found["documents"], found["complete"]) == (5, True)
     assert [(each["key"], each["pointer"]) for each in found["broken"]] == [
@@ -45,20 +45,20 @@ def test_documents_that_schemas_would_refuse_are_named_with_the_place(filled: Ca
     assert filled.client.get(filled.path).get_json()["settings"] is None, "nothing was set"
 
 
-def test_whatever_a_schema_is_for_is_looked_at_and_nothing_else(filled: Catalog) -> None:
+def test_only_documents_that_match_a_schema_are_examined(filled: Catalog) -> None:
     for patterns, count in {"t/x* t/y*": 2, "*y t/x": 2, "a t/1": 2, "z*": 0}.items():
         found = examine(filled, 100, {"schemas": dict.fromkeys(patterns.split(), False)})
         assert (found["documents"], len(found["broken"]), found["complete"]) == (count, count, True)
 
 
-def test_no_more_are_looked_at_than_was_asked(filled: Catalog) -> None:
+def test_at_most_the_requested_number_is_examined(filled: Catalog) -> None:
     found = examine(filled, 2)
     assert (found["documents"], found["complete"], len(found["broken"])) == (2, False, 1)
     assert examine(filled, 5)["complete"]
     assert examine(filled, 5, {}) == {"documents": 0, "complete": True, "broken": []}
 
 
-def test_it_ends_where_half_of_what_may_be_computed_is(
+def test_examination_stops_at_half_of_the_processor_time(
     filled: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert examine(filled, 5)["documents"] == 5
@@ -66,7 +66,7 @@ def test_it_ends_where_half_of_what_may_be_computed_is(
     assert examine(filled, 5) == {"documents": 0, "complete": False, "broken": []}
 
 
-def test_it_is_for_a_dry_run_of_settings_that_can_be_set(filled: Catalog) -> None:
+def test_only_a_dry_run_of_valid_settings_can_be_examined(filled: Catalog) -> None:
     path = f"{filled.path}?examine=10"
     told = problem(filled.client.put(path, json=SCHEMAS), 400, "invalid_parameter")
     assert told["parameter"] == "examine"
@@ -76,5 +76,5 @@ def test_it_is_for_a_dry_run_of_settings_that_can_be_set(filled: Catalog) -> Non
     problem(filled.client.put(path, json={"schemas": 1}), 422, "invalid_settings")
 
 
-def test_a_catalog_that_there_is_not_has_none(catalog: Catalog) -> None:
+def test_an_absent_catalog_has_nothing_to_examine(catalog: Catalog) -> None:
     assert examine(catalog, 10) == {"documents": 0, "complete": True, "broken": []}

@@ -60,7 +60,7 @@ def test_a_false_predicate_is_a_failed_test(schema: Catalog) -> None:
     assert schema.get().get_json() == SCHEMA
 
 
-def test_an_absent_document(catalog: Catalog) -> None:
+def test_an_extended_patch_can_create_a_document(catalog: Catalog) -> None:
     problem(
         send(catalog, {"patch": [{"op": "increment", "path": "/n"}]}), 404, "document_not_found"
     )
@@ -84,7 +84,7 @@ def test_an_absent_document(catalog: Catalog) -> None:
         ({"patch": [{"op": "increment", "path": "/n", "value": "1"}]}, "invalid_patch"),
     ],
 )
-def test_what_is_no_extended_patch_is_400(schema: Catalog, body: Any, code: str) -> None:
+def test_an_invalid_extended_patch_is_400(schema: Catalog, body: Any, code: str) -> None:
     problem(send(schema, body), 400, code)
 
 
@@ -96,18 +96,18 @@ def test_what_is_no_extended_patch_is_400(schema: Catalog, body: Any, code: str)
         {"op": "add_to_set", "path": "/fields", "value": {"\0": 1}},
     ],
 )
-def test_what_cant_be_stored_is_422(schema: Catalog, operation: Any) -> None:
+def test_an_unstorable_value_is_422(schema: Catalog, operation: Any) -> None:
     content = problem(send(schema, {"patch": [operation]}), 422, "unstorable_value")
     assert content["operation"] == 0
     assert schema.get().get_json() == SCHEMA
 
 
-def test_sums_beyond_64_bits_are_no_500(schema: Catalog) -> None:
+def test_a_sum_beyond_64_bits_does_not_fit(schema: Catalog) -> None:
     body = {"patch": [{"op": "increment", "path": "/n", "value": 2**63 - 1}]}
     problem(send(schema, body), 409, "patch_does_not_fit")
 
 
-def test_limits(schema: Catalog) -> None:
+def test_limits_of_operations_and_nesting(schema: Catalog) -> None:
     many = [{"op": "increment", "path": "/n"}] * 1001
     content = problem(send(schema, {"patch": many}), 413, "over_limit")
     assert content["limit"] == "patch_operations_max"
@@ -128,7 +128,7 @@ def test_an_increment_under_an_idempotency_key_counts_once(schema: Catalog) -> N
     problem(answer, 422, "idempotency_key_reused")
 
 
-def test_rebase_by_key_goes_on_past_other_fields(schema: Catalog) -> None:
+def test_a_rebase_by_key_ignores_changes_of_other_fields(schema: Catalog) -> None:
     token = schema.get().headers["ETag"]
     schema.patch({"op": "add", "path": "/fields/1/tags/-", "value": "new"})
     body = {
@@ -163,7 +163,7 @@ def test_a_commit_stamps_its_time_revision_and_author(schema: Catalog) -> None:
     assert schema.get().get_json()["by"] == expected
 
 
-def test_each_patch_of_a_transaction_stamps_what_it_changes(schema: Catalog) -> None:
+def test_each_patch_of_a_transaction_stamps_the_documents_it_changes(schema: Catalog) -> None:
     def patched(key: str, number: int) -> dict[str, Any]:
         stamp = {"op": "stamp", "path": "/at", "value": "revision"}
         patch = [{"op": "set", "path": "/n", "value": number}, stamp]
@@ -195,7 +195,7 @@ def test_a_malformed_operation_is_named(
     assert schema.get().get_json() == SCHEMA
 
 
-def test_bulk_lines_and_transactions_have_them_too(catalog: Catalog) -> None:
+def test_bulk_lines_and_transactions_accept_extended_patches(catalog: Catalog) -> None:
     operations: list[dict[str, Any]] = [
         {"op": "max", "path": "/high", "value": 7},
         {"op": "min", "path": "/low", "value": 3, "create_parents": True},
@@ -228,7 +228,7 @@ def test_bulk_lines_and_transactions_have_them_too(catalog: Catalog) -> None:
         {"op": "append_text", "path": "/name", "value": "x", "max_length": 1},
     ],
 )
-def test_a_watermark_of_a_text_and_a_text_of_a_number_fit_nothing(
+def test_a_watermark_of_a_string_and_a_string_of_a_number_do_not_fit(
     catalog: Catalog, operation: dict[str, Any]
 ) -> None:
     catalog.put({"name": "a", "n": 1})
@@ -237,7 +237,7 @@ def test_a_watermark_of_a_text_and_a_text_of_a_number_fit_nothing(
     assert catalog.get().get_json() == {"name": "a", "n": 1}
 
 
-def test_operations_without_the_object_are_answered_with_what_to_send(catalog: Catalog) -> None:
+def test_operations_without_the_object_are_refused_with_the_form_to_send(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     operations = [{"op": "increment", "path": "/n", "value": 1}]
     told = problem(send(catalog, operations), 400, "invalid_patch")

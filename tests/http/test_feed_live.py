@@ -73,7 +73,7 @@ def test_a_stream_is_chunked_and_begins_at_once(serve: Callable[..., RunningGate
     assert answer["commits"] == [event.data]
 
 
-def test_a_connection_is_of_use_after_a_long_poll(serve: Callable[..., RunningGateway]) -> None:
+def test_a_connection_can_be_reused_after_a_long_poll(serve: Callable[..., RunningGateway]) -> None:
     service = serve(workers=1)
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=WAIT_S)
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_a_connection_is_of_use_after_a_long_poll(serve: Callable[..., RunningGa
     connection.close()
 
 
-def test_300_watchers_of_one_worker_are_all_told(serve: Callable[..., RunningGateway]) -> None:
+def test_300_watchers_of_one_worker_all_get_a_commit(serve: Callable[..., RunningGateway]) -> None:
     service = serve(workers=1)
     put(service.port, "k", 0)
     with ExitStack() as open_streams:
@@ -133,7 +133,7 @@ def lazy_reader(port: int, path: str) -> socket.socket:
     return connection
 
 
-def test_a_client_that_takes_nothing_is_cut_off_and_the_others_go_on(
+def test_a_client_that_reads_nothing_is_cut_off_and_others_continue(
     serve: Callable[..., RunningGateway], eventually: Eventually
 ) -> None:
     service = serve(workers=1, send_stall_s=1, watchers_max=2)
@@ -153,7 +153,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_the_others_go_on(
     assert "Traceback" not in service.log()
 
 
-def test_a_client_that_lags_is_told_so_when_it_wakes(serve: Callable[..., RunningGateway]) -> None:
+def test_a_lagging_client_gets_an_end_event(serve: Callable[..., RunningGateway]) -> None:
     service = serve(workers=1, watch_lag_max=20)
     with lazy_reader(service.port, CHANGES) as slow, EventStream(service.port, CHANGES) as quick:
         told = iter(quick)
@@ -165,7 +165,7 @@ def test_a_client_that_lags_is_told_so_when_it_wakes(serve: Callable[..., Runnin
     assert b'"code":"watcher_too_slow"' in taken
 
 
-def test_clients_that_went_away_leave_their_places(
+def test_disconnected_clients_free_their_seats(
     serve: Callable[..., RunningGateway], eventually: Eventually
 ) -> None:
     service = serve(workers=1, watchers_max=3, watch_bookmark_s=1)
@@ -192,7 +192,7 @@ class TestBodies:
     @pytest.mark.parametrize(
         "begun", [b"Content-Length: 10\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}"]
     )
-    def test_one_that_stalls_is_refused_and_its_connection_closed(
+    def test_a_stalled_body_is_refused_and_its_connection_closed(
         self, shared: Callable[..., RunningGateway], begun: bytes
     ) -> None:
         service = shared(body_timeout_s=1)
@@ -205,7 +205,7 @@ class TestBodies:
         assert (problem["code"], problem["applied"]) == ("request_timeout", "no")
         assert problem["retryable"] is True
 
-    def test_one_that_comes_slowly_is_taken(
+    def test_a_slow_body_is_accepted(
         self, shared: Callable[..., RunningGateway], eventually: Eventually
     ) -> None:
         """Longer than a body may stall, and never as long without a byte; where this machine was
@@ -228,7 +228,7 @@ class TestBodies:
         eventually(is_taken)
 
     @pytest.mark.parametrize("chunked", [False, True])
-    def test_one_that_never_stalls_and_never_ends_is_refused(
+    def test_a_body_that_never_stalls_and_never_ends_is_refused(
         self, shared: Callable[..., RunningGateway], chunked: bool
     ) -> None:
         """However often a byte comes: less than a kilobyte, and more than is read at a time."""
@@ -248,7 +248,7 @@ class TestBodies:
         assert answer.startswith(b"HTTP/1.1 408 "), answer
         assert b"body_whole_timeout_s" in answer
 
-    def test_those_under_way_are_bounded_together(
+    def test_bodies_being_received_are_bounded_together(
         self, serve: Callable[..., RunningGateway], eventually: Eventually
     ) -> None:
         service = serve(workers=1, bodies_bytes_max=1 << 20)

@@ -130,7 +130,7 @@ def bulk_line(catalog: Catalog) -> TestResponse:
     ("write", "files_max", "changes_max"),
     [(patch, 34, 140), (apply, 39, 174), (bulk_line, 38, 218)],
 )
-def test_a_write_passes_few_files(
+def test_a_write_runs_code_of_few_files(
     follow: Follow,
     catalog: Catalog,
     store: MemoryStore,
@@ -156,6 +156,6 @@ def test_a_write_passes_few_files(
     assert trip.changes <= changes_max, str(trip)
 
 
-def test_a_read_passes_fewer(follow: Follow, catalog: Catalog) -> None:
+def test_a_read_runs_code_of_fewer_files(follow: Follow, catalog: Catalog) -> None:
     read = follow(catalog.get, here=True)
     assert len(read.files) <= 25, read.files

@@ -1,4 +1,4 @@
-"""What an idempotency key stands for: the request, however it is written, and through upgrades."""
+"""An idempotency key covers the request, however it is written, and through upgrades."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.service import GatewayService
 from tests.memory_store import MemoryStore
 
 
-def asked(gateway: GatewayService, text: str) -> Idempotency:
+def idempotency_of(gateway: GatewayService, text: str) -> Idempotency:
     raw = text.encode()
     terms = LineTerms(ANONYMOUS, RequestLimits(), False, Preferences(None, None, False))
     request = line_request(gateway, BodyLine(0, len(raw), raw), terms)
@@ -57,16 +57,16 @@ ATTRIBUTES = line(op="put", value=1, attributes={"mode": "replace", "value": {"t
     ],
     ids=["put", "patch", "extended", "merge", "delete", "attributes"],
 )
-def test_fingerprints_stay_what_they_are(
+def test_fingerprints_are_stable_across_releases(
     memory_gateway: GatewayService, text: str, fingerprint: str
 ) -> None:
     """A request that was sent before an upgrade and is sent again after it is the same one."""
-    assert asked(memory_gateway, text).fingerprint == fingerprint
+    assert idempotency_of(memory_gateway, text).fingerprint == fingerprint
 
 
-def test_the_spelling_is_not_in_them(memory_gateway: GatewayService) -> None:
+def test_the_fingerprint_does_not_depend_on_spelling(memory_gateway: GatewayService) -> None:
     told = {
-        asked(memory_gateway, text).fingerprint
+        idempotency_of(memory_gateway, text).fingerprint
         for text in (
             PUT,
             line(op="put", message="x", value={"b": "é", "a": [1.0, 25e-1, None]})[:-1]
@@ -77,7 +77,7 @@ def test_the_spelling_is_not_in_them(memory_gateway: GatewayService) -> None:
     }
     assert len(told) == 1
     others = {
-        asked(memory_gateway, text).fingerprint
+        idempotency_of(memory_gateway, text).fingerprint
         for text in (
             PUT,
             PUT.replace("2.5", "2"),
@@ -93,15 +93,15 @@ def test_the_spelling_is_not_in_them(memory_gateway: GatewayService) -> None:
 def test_the_spelling_of_an_apply_is_not_in_its_fingerprint(memory_gateway: GatewayService) -> None:
     terms = {"op": "apply", "manager": "nightly", "force": ["/a"]}
     told = {
-        asked(memory_gateway, line(value={"a": value}, **{**terms, **more})).fingerprint
+        idempotency_of(memory_gateway, line(value={"a": value}, **{**terms, **more})).fingerprint
         for value, more in ((1, {}), (1.0, {}), (1, {"force": []}), (2.0, {}))
     }
     assert len(told) == 3
 
 
-def test_the_scope_is_the_applications(memory_gateway: GatewayService) -> None:
-    fenced = asked(memory_gateway, line(op="delete", fence="7.5f0c.nightly"))
-    plain = asked(memory_gateway, DELETE)
+def test_a_fenced_line_has_the_scope_of_its_application(memory_gateway: GatewayService) -> None:
+    fenced = idempotency_of(memory_gateway, line(op="delete", fence="7.5f0c.nightly"))
+    plain = idempotency_of(memory_gateway, DELETE)
     assert (fenced.principal, plain.principal) == ("\n5f0c", "anonymous")
     assert fenced.fingerprint == plain.fingerprint
     assert Fence(7, "5f0c", "nightly").scope == "5f0c"

@@ -28,7 +28,7 @@ def busy(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def test_a_commit_says_who_did_what_when(busy: Catalog) -> None:
+def test_a_commit_shows_author_time_and_changes(busy: Catalog) -> None:
     first, second, *_ = page(busy)["commits"]
     assert first.pop("time").endswith("Z")
     assert second["parent"] == first.pop("commit_id")
@@ -55,7 +55,7 @@ def test_a_commit_says_who_did_what_when(busy: Catalog) -> None:
     }
 
 
-def test_pages_join_without_gap_or_overlap(busy: Catalog) -> None:
+def test_pages_have_no_gap_and_no_overlap(busy: Catalog) -> None:
     seen: list[int] = []
     after: int | None = 0
     while after is not None:
@@ -78,7 +78,7 @@ def revisions(content: Any) -> list[int]:
     return [commit["revision"] for commit in content["commits"]]
 
 
-def test_the_newest_come_first_where_that_is_asked_for(busy: Catalog) -> None:
+def test_the_newest_commits_can_come_first(busy: Catalog) -> None:
     """Page by page down to the first; `next` is the `before` of the next page."""
     seen: list[int] = []
     asked = ""
@@ -98,7 +98,7 @@ def test_the_newest_come_first_where_that_is_asked_for(busy: Catalog) -> None:
         assert problem(refused, 400, "invalid_parameter")["parameter"] == name
 
 
-def test_commits_of_a_time(busy: Catalog) -> None:
+def test_commits_can_be_selected_by_time(busy: Catalog) -> None:
     """Since and until a commit's own time are with it, a microsecond beyond without it."""
     times = [commit["time"] for commit in page(busy)["commits"]]
     assert revisions(page(busy, f"?since={times[1]}&until={times[3]}")) == [2, 3, 4]
@@ -115,7 +115,7 @@ def test_commits_of_a_time(busy: Catalog) -> None:
 
 @pytest.mark.parametrize("looked_at", [1, 3, 100])
 @pytest.mark.parametrize("order", ["", "&newest_first=true"])
-def test_commits_of_an_author_are_found_however_few_a_page_looks_at(
+def test_all_commits_of_an_author_are_found_through_empty_pages(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, looked_at: int, order: str
 ) -> None:
     """A page may be empty with a `next`; none is left out, none comes twice."""
@@ -173,21 +173,21 @@ def test_conditions_are_refused_not_ignored(busy: Catalog, route: str, header: s
 
 
 class TestOutcomes:
-    def test_a_request_that_was_applied(self, busy: Catalog) -> None:
+    def test_the_outcome_of_an_applied_request_is_its_commit(self, busy: Catalog) -> None:
         content = busy.client.get(f"{busy.path}/outcomes/i-1").get_json()
         assert content.pop("applied") is True
         assert content == page(busy)["commits"][0]
 
-    def test_a_request_that_was_not(self, busy: Catalog) -> None:
+    def test_the_outcome_of_a_request_that_was_not_applied_is_404(self, busy: Catalog) -> None:
         content = problem(busy.client.get(f"{busy.path}/outcomes/i-2"), 404, "outcome_not_found")
         assert content["applied"] == "no"
 
     @pytest.mark.parametrize("encoded", ["a%2Fb%25", "a/b%25"])
-    def test_any_key_can_be_asked_for(self, catalog: Catalog, encoded: str) -> None:
+    def test_an_outcome_can_be_read_for_any_key(self, catalog: Catalog, encoded: str) -> None:
         catalog.put(1, Idempotency_Key="a/b%")
         answer = catalog.client.get(f"{catalog.path}/outcomes/{encoded}")
         assert answer.get_json()["idempotency_key"] == "a/b%"
 
     @pytest.mark.parametrize("encoded", ["", "a%20b", "%C3%A9", "%ff", "x" * 256])
-    def test_what_is_no_key_is_400(self, catalog: Catalog, encoded: str) -> None:
+    def test_an_invalid_key_is_400(self, catalog: Catalog, encoded: str) -> None:
         problem(catalog.client.get(f"{catalog.path}/outcomes/{encoded}"), 400, "invalid_name")

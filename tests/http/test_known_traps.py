@@ -140,7 +140,7 @@ def test_a_patch_that_is_refused_changes_nothing(
         [1, 1.0, -0.0, 5e-324, 1.7976931348623157e308, 2**53 + 1, -(2**63), 2**63 - 1, True],
     ],
 )
-def test_what_is_stored_comes_back_the_same(document: Document, value: Any) -> None:
+def test_a_stored_value_is_read_back_unchanged(document: Document, value: Any) -> None:
     raw = json.dumps(value).encode()
     assert document.send("PUT", raw, JSON).status == 200
     answer = document.send("GET")
@@ -184,14 +184,14 @@ def test_keys_and_catalogs_are_arbitrary_text(server: Server, key: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["/v1/catalogs//documents/k", "/v1/catalogs/c/documents/%ff"])
-def test_what_is_no_name_is_400(server: Server, target: str) -> None:
+def test_an_invalid_name_is_400(server: Server, target: str) -> None:
     assert server.send("GET", target).status == 400
 
 
 @pytest.mark.parametrize(
     "target", ["/v1/catalogs/c/documents/../k", "//v1//catalogs", "http://[/", "/%", "*", "/\xe9"]
 )
-def test_odd_targets_are_no_500(server: Server, target: str) -> None:
+def test_an_odd_request_target_is_a_4xx(server: Server, target: str) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as connection:
         connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("latin-1"))
         status = int(connection.recv(1000).split()[1])
@@ -224,7 +224,7 @@ def test_a_bad_header_is_400_on_every_write(
 
 
 @pytest.mark.parametrize("number", [0, 2**31, 2**53, 2**63 - 1, 2**63, 10**30])
-def test_revisions_that_never_were_are_no_500(document: Document, number: int) -> None:
+def test_an_impossible_revision_causes_no_500(document: Document, number: int) -> None:
     for path in (
         f"{document.path}?revision={number}",
         f"{document.catalog}/commits/{number}",
@@ -235,11 +235,11 @@ def test_revisions_that_never_were_are_no_500(document: Document, number: int) -
 
 
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999-23:59"])
-def test_times_that_never_were_are_no_500(document: Document, at: str) -> None:
+def test_an_impossible_time_causes_no_500(document: Document, at: str) -> None:
     assert document.server.send("GET", f"{document.path}?at={at}").status in (200, 404)
 
 
-def test_two_if_match_headers_are_one_list(document: Document) -> None:
+def test_two_if_match_headers_count_as_one_list(document: Document) -> None:
     headers = [("If-Match", '"other"'), ("If-Match", document.etag)]
     assert document.send("PUT", b"2", JSON, *headers).status == 200
 
@@ -286,13 +286,11 @@ class TestBodySizes:
             assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
 
     @pytest.mark.parametrize("length", ["-1", "x", "1.0", "+1", "0x2"])
-    def test_a_content_length_that_is_no_number_is_400(
-        self, document: Document, length: str
-    ) -> None:
+    def test_an_invalid_content_length_is_400(self, document: Document, length: str) -> None:
         with self.putting(document, f"Content-Length: {length}", b"12") as connection:
             assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
-    def test_a_body_that_ends_early_is_not_taken_for_whole(self, document: Document) -> None:
+    def test_a_truncated_body_is_not_accepted_as_complete(self, document: Document) -> None:
         """Its beginning is JSON by itself."""
         with self.putting(document, "Content-Length: 10", b"12") as connection:
             connection.shutdown(socket.SHUT_WR)
@@ -300,8 +298,8 @@ class TestBodySizes:
             assert not status or status[1] == b"400"
 
 
-def test_the_connection_goes_on_after_every_kind_of_answer(document: Document) -> None:
-    """An answer whose length is told wrongly would spoil the next one."""
+def test_the_connection_stays_usable_after_every_kind_of_answer(document: Document) -> None:
+    """An answer with a wrong Content-Length would spoil the next one."""
     import http.client
 
     connection = http.client.HTTPConnection("127.0.0.1", document.server.port, timeout=WAIT_S)

@@ -34,7 +34,7 @@ def keys(answer: Any) -> list[str]:
     return [document["key"] for document in answer.get_json()["documents"]]
 
 
-def test_documents_come_by_key_in_the_order_of_their_bytes(catalog: Catalog) -> None:
+def test_documents_are_sorted_by_the_bytes_of_their_keys(catalog: Catalog) -> None:
     for key in ("b", "a/2", "a/10", "é", "😀", "Z", "￿"):
         catalog.put({"name": key}, key)
     catalog.delete("b")
@@ -69,7 +69,7 @@ def test_named_documents_have_one_composite_tag(catalog: Catalog) -> None:
     problem(catalog.put(3, "none", If_Match=tag), 412, "precondition_failed")
 
 
-def test_revisions_that_are_not_there_are_told(catalog: Catalog) -> None:
+def test_missing_catalogs_and_revisions_are_404(catalog: Catalog) -> None:
     problem(page(catalog), 404, "catalog_not_found")
     problem(export(catalog), 404, "catalog_not_found")
     catalog.put(1)
@@ -138,7 +138,7 @@ READS_AT = {
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("path", READS_AT)
-def test_a_time_above_the_newest_commit_is_said_to_be_provisional(
+def test_a_time_above_the_newest_commit_is_marked_provisional(
     catalog: Catalog, path: str, method: str
 ) -> None:
     catalog.put(1)
@@ -219,7 +219,7 @@ def test_keys_are_found_by_a_part_of_them_and_as_folders(catalog: Catalog) -> No
     assert both["parameter"] == "delimiter"
 
 
-def test_keys_alone_are_listed(catalog: Catalog) -> None:
+def test_keys_can_be_listed_alone(catalog: Catalog) -> None:
     for key in ("tables/b", "tables/x/c", "top"):
         catalog.put(1, key)
     listed = page(catalog, "?select=key").get_json()["documents"]
@@ -270,7 +270,7 @@ def test_large_documents_that_are_found_by_a_part_of_their_keys_fill_several_pag
     assert pages > 1
 
 
-def test_digests_are_those_of_the_revision_that_is_asked_for(catalog: Catalog) -> None:
+def test_digests_are_those_of_the_requested_revision(catalog: Catalog) -> None:
     states: list[dict[str, Any]] = [{}]
     for number in range(4):
         for key in ("a", "b"):
@@ -288,7 +288,7 @@ def test_digests_are_those_of_the_revision_that_is_asked_for(catalog: Catalog) -
     assert digests(catalog, f"&at={quote(told[2]['time'])}") == digests(catalog, "&revision=3")
 
 
-def test_what_is_selected_is_told_and_a_page_of_digests_may_be_longer(catalog: Catalog) -> None:
+def test_select_is_validated_and_a_page_of_digests_may_be_longer(catalog: Catalog) -> None:
     problem(page(catalog, "?select=digest"), 404, "catalog_not_found")
     catalog.put(1)
     problem(page(catalog, "?select=value"), 400, "invalid_parameter")
@@ -298,7 +298,7 @@ def test_what_is_selected_is_told_and_a_page_of_digests_may_be_longer(catalog: C
     assert page(catalog, "?select=digest&limit=10000").status_code == 200
 
 
-def test_pages_of_an_export_may_be_empty() -> None:
+def test_an_export_may_have_empty_pages() -> None:
     pages = iter([[], [b',\n"a":1'], [], [b',\n"b":2'], []])
     assert json.loads(b"".join(_export_lines(7, pages))) == {
         "resource_version": 7,

@@ -35,7 +35,7 @@ def declared(catalog: Catalog) -> Catalog:
     return catalog
 
 
-def test_settings_say_which_lists_have_keys(declared: Catalog) -> None:
+def test_settings_declare_which_lists_have_keys(declared: Catalog) -> None:
     assert declared.client.get(declared.path).get_json()["settings"] == SETTINGS
     assert by_key(declared, {**SECOND, "path": "/fields/user/n"}).status_code == 200
     assert declared.get("t").get_json()["fields"][1] == {"path": "user", "n": 2}
@@ -69,7 +69,7 @@ def test_an_index_needs_a_test_or_a_token(declared: Catalog) -> None:
     problem(declared.patch(other, SECOND, key="t"), 409, "test_failed")
 
 
-def test_bulk_lines_and_transactions_are_held_to_them(declared: Catalog) -> None:
+def test_bulk_lines_and_transactions_must_keep_declared_lists(declared: Catalog) -> None:
     line: dict[str, Any] = {"catalog": declared.name, "key": "t", "op": "patch"}
     lines: list[dict[str, Any]] = [
         {**line, "patch": [SECOND]},
@@ -115,7 +115,7 @@ def test_settings_that_documents_break_are_refused_with_the_list_of_them(catalog
     problem(catalog.put(DOUBLE, "t1"), 422, "list_violation")
 
 
-def test_the_list_of_them_is_bounded(catalog: Catalog) -> None:
+def test_the_list_of_documents_is_bounded(catalog: Catalog) -> None:
     broken = {"action": "put", "value": DOUBLE}
     actions = [{**broken, "key": f"t{n}"} for n in range(103)]
     catalog.client.post(f"{catalog.path}/transactions", json={"then": actions})
@@ -123,7 +123,7 @@ def test_the_list_of_them_is_bounded(catalog: Catalog) -> None:
     assert (len(told["documents"]), told["complete"]) == (100, False)
 
 
-def test_a_catalog_too_large_to_be_looked_through_can_declare_them_all_the_same(
+def test_a_catalog_too_large_to_check_can_still_declare_lists(
     catalog: Catalog,
 ) -> None:
     catalog.put({**DOUBLE, "n": 1}, "t")
@@ -134,7 +134,7 @@ def test_a_catalog_too_large_to_be_looked_through_can_declare_them_all_the_same(
     problem(declare(catalog, query="?check_documents=maybe"), 400, "invalid_parameter")
 
 
-def test_a_refusal_for_documents_is_what_its_key_decided(catalog: Catalog) -> None:
+def test_a_refusal_because_of_documents_is_recorded_under_the_key(catalog: Catalog) -> None:
     catalog.put(DOUBLE, "t")
     problem(declare(catalog, Idempotency_Key="once"), 422, "documents_break_settings")
     catalog.put(ORDERS, "t")
@@ -144,7 +144,7 @@ def test_a_refusal_for_documents_is_what_its_key_decided(catalog: Catalog) -> No
     assert declare(catalog, Idempotency_Key="another").status_code == 201
 
 
-def test_an_impatient_client_is_told_that_nothing_was_changed(catalog: Catalog) -> None:
+def test_settings_that_run_out_of_time_are_reported_as_not_applied(catalog: Catalog) -> None:
     catalog.put(ORDERS, "t")
     told = problem(declare(catalog, Prefer="wait=0"), 503, "deadline_exceeded")
     assert "applied" not in told or told["applied"] == "no"

@@ -29,14 +29,14 @@ def test_every_text_is_a_key(catalog: Catalog, key: str) -> None:
     assert catalog.delete(key).status_code == 204
 
 
-def test_keys_that_look_alike_are_different_documents(catalog: Catalog) -> None:
+def test_similar_keys_are_different_documents(catalog: Catalog) -> None:
     keys = ["a", "a/", "/a", "a//", "./a", "A", "é", "e\u0301"]
     for number, key in enumerate(keys):
         assert catalog.put(number, key).status_code == 201
     assert [catalog.get(key).get_json() for key in keys] == list(range(len(keys)))
 
 
-def test_slashes_of_a_key_may_be_encoded_or_not(catalog: Catalog) -> None:
+def test_slashes_in_a_key_may_be_encoded(catalog: Catalog) -> None:
     catalog.put(1, "a/b//c/")
     for path in ("a/b//c/", "a%2Fb%2f%2fc%2F", "%61/b//c/"):
         assert catalog.client.get(f"{catalog.path}/documents/{path}").get_json() == 1
@@ -59,7 +59,7 @@ def test_an_encoded_slash_in_a_catalog_name_separates_nothing(client: FlaskClien
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])
-def test_what_is_no_name_is_400(client: FlaskClient, method: str, path: str) -> None:
+def test_an_invalid_name_is_400(client: FlaskClient, method: str, path: str) -> None:
     content_type = "application/json-patch+json" if method == "PATCH" else "application/json"
     answer = client.open(path, method=method, data="[]", content_type=content_type)
     problem(answer, 400, "invalid_name") if method != "HEAD" else None
@@ -108,7 +108,7 @@ def test_names_over_their_limit_are_414(small_catalog: Catalog) -> None:
         ({"PATH_INFO": "/a%b/\xc3\xa9"}, "/a%25b/%C3%A9"),
     ],
 )
-def test_the_path_is_taken_as_it_was_sent(environ: dict[str, str], path: str) -> None:
+def test_the_raw_path_is_used(environ: dict[str, str], path: str) -> None:
     bare = {k: v for k, v in create_environ().items() if k not in ("RAW_URI", "REQUEST_URI")}
     assert raw_path({**bare, **environ}) == path
 
@@ -128,8 +128,6 @@ def test_an_empty_path_is_the_root(target: str, method: str, client: FlaskClient
     "path",
     ["//v1/catalogs", "///v1/catalogs", "//v1/catalogs/c/documents/k", "//livez", "//console/"],
 )
-def test_a_path_that_begins_with_more_than_one_slash_leads_nowhere(
-    path: str, client: FlaskClient
-) -> None:
+def test_a_path_with_several_leading_slashes_is_404(path: str, client: FlaskClient) -> None:
     answer = client.get("/", environ_overrides={"RAW_URI": path})
     assert (answer.status_code, answer.json["code"]) == (404, "route_not_found")

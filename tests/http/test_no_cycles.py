@@ -128,7 +128,7 @@ def _refuse(_: str | None) -> Principal:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[tuple[int, list[str]]]:
+def cycles() -> list[tuple[int, list[str]]]:
     script = f"from {__name__} import main; main()"
     done = subprocess.run(
         (sys.executable, "-c", script), capture_output=True, text=True, check=True, cwd=ROOT
@@ -140,7 +140,7 @@ _ALL: Final = (*REQUESTS, *REFUSED)
 
 
 @pytest.mark.parametrize("number", range(len(_ALL)), ids=lambda n: f"{_ALL[n][:2]} {n}")
-def test_a_request_leaves_no_cycles(number: int, told: list[tuple[int, list[str]]]) -> None:
-    status, types = told[number]
+def test_a_request_leaves_no_cycles(number: int, cycles: list[tuple[int, list[str]]]) -> None:
+    status, types = cycles[number]
     assert status != 500
     assert types == []

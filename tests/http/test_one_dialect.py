@@ -29,17 +29,17 @@ from tests.http.dialects import (
     BulkLines,
     Route,
     Settings,
-    Told,
     Transactions,
     Uploads,
+    WriteAnswer,
 )
 from tests.memory_store import MemoryStore
 
 LIMITS = ServiceLimits(patch=replace(patching.DEFAULT_LIMITS, depth_max=6, result_bytes_max=300))
 
 
-class Heard:
-    """What the commit loop's meters were told last."""
+class LastWriteMeters:
+    """The last write that the commit loop reported to its meters."""
 
     last: WriteEnded
 
@@ -59,13 +59,13 @@ every_route = those_that("set", "touch")
 
 
 @pytest.fixture(scope="module")
-def heard() -> Heard:
-    return Heard()
+def meters() -> LastWriteMeters:
+    return LastWriteMeters()
 
 
 @pytest.fixture(scope="module")
-def client(heard: Heard) -> FlaskClient:
-    gateway = GatewayService(MemoryStore(), ThreadRuntime(), LIMITS, meters=heard)  # type: ignore[arg-type]
+def client(meters: LastWriteMeters) -> FlaskClient:
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), LIMITS, meters=meters)  # type: ignore[arg-type]
     return create_app(gateway).test_client()
 
 
@@ -83,7 +83,7 @@ def headers_of(route: Route, **expected: str | None) -> dict[str, str]:
     return {n: v for n, v in named.items() if v is not None and n not in route.silent}
 
 
-def shown(route: Route, found: Told) -> dict[str, str | None]:
+def shown(route: Route, found: WriteAnswer) -> dict[str, str | None]:
     """The headers that a standing document has, by reading it."""
     now = route.now().headers
     tag = now["ETag"].strip('"')
@@ -109,7 +109,7 @@ def location(route: Route) -> str | None:
 
 
 @every_route
-def test_what_creates_says_so_and_where(route: Route) -> None:
+def test_a_creation_is_201_with_a_location(route: Route) -> None:
     found = route.put({"v": 1})
     commit = last_commit(route)["commit_id"]
     assert found.status == route.creates
@@ -119,7 +119,7 @@ def test_what_creates_says_so_and_where(route: Route) -> None:
 
 
 @every_route
-def test_what_changes_is_answered_with_the_new_tag(route: Route) -> None:
+def test_a_change_is_answered_with_the_new_tag(route: Route) -> None:
     route.put({"v": 1})
     found = route.put({"v": 2})
     commit = last_commit(route)["commit_id"]
@@ -129,7 +129,7 @@ def test_what_changes_is_answered_with_the_new_tag(route: Route) -> None:
 
 
 @those_that("delete")
-def test_what_deletes_has_no_tag_but_a_commit(route: Route) -> None:
+def test_a_deletion_has_a_commit_and_no_tag(route: Route) -> None:
     route.put({"v": 1})
     found = route.delete()
     assert found.status == route.deletes
@@ -142,14 +142,14 @@ def test_what_deletes_has_no_tag_but_a_commit(route: Route) -> None:
 
 
 @those_that("delete", but=frozenset((Attributes, Settings)))
-def test_to_delete_what_is_not_there_is_nothing_to_do(route: Route) -> None:
+def test_deleting_something_absent_succeeds_without_a_commit(route: Route) -> None:
     found = route.delete()
     assert found.status == route.deletes
     assert found.headers == headers_of(route, Catalog_Revision="0", Attempts="1")
 
 
 @those_that("set")
-def test_what_changes_nothing_shows_what_stands(route: Route) -> None:
+def test_a_write_that_changes_nothing_shows_the_current_tag(route: Route) -> None:
     first = route.put({"v": 1})
     found = route.put({"v": 1})
     assert found.status == 200
@@ -160,7 +160,7 @@ def test_what_changes_nothing_shows_what_stands(route: Route) -> None:
 
 
 @every_route
-def test_a_commit_says_who_made_it_and_what_for(route: Route) -> None:
+def test_a_commit_shows_author_and_message(route: Route) -> None:
     route.put({"v": 1}, Commit_Message="why", Commit_Author="ann")
     commit = last_commit(route)
     assert (commit["message"], commit["author"]) == ("why", "ann")
@@ -181,16 +181,16 @@ def test_a_replay_is_answered_like_the_first_time(route: Route) -> None:
 
 @those_that("set", but=frozenset((Uploads,)))
 def test_a_key_that_was_used_for_something_else_is_refused(
-    route: Route, heard: Heard, caplog: pytest.LogCaptureFixture
+    route: Route, meters: LastWriteMeters, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway.audit")
     route.put({"v": 1}, Idempotency_Key="key")
     is_refused(route.put({"v": 2}, Idempotency_Key="key"), 422, "idempotency_key_reused")
-    all_say("idempotency_key_reused", heard, caplog)
+    require_same_code("idempotency_key_reused", meters, caplog)
 
 
 @those_that("set", but=frozenset((Uploads,)))
-def test_conditions_are_part_of_what_a_key_names(route: Route) -> None:
+def test_an_idempotency_key_covers_conditions(route: Route) -> None:
     for name, value in (("If_Match", '"@1"'), ("query", "?resource_version=0")):
         key = quote(name)
         route.put({"v": 1}, Idempotency_Key=key)
@@ -201,7 +201,7 @@ def test_conditions_are_part_of_what_a_key_names(route: Route) -> None:
 
 
 @those_that("set", but=frozenset((Uploads,)))
-def test_how_it_is_tried_and_answered_and_what_is_told_of_it_is_not(route: Route) -> None:
+def test_an_idempotency_key_does_not_cover_preferences_message_and_author(route: Route) -> None:
     """A job that is repeated may say so in its message, or run in another's name."""
     route.put({"v": 1}, Idempotency_Key="key")
     for name, value in (
@@ -218,7 +218,7 @@ def test_how_it_is_tried_and_answered_and_what_is_told_of_it_is_not(route: Route
 
 
 @every_route
-def test_a_dry_run_keeps_no_tag_and_makes_no_commit(route: Route) -> None:
+def test_a_dry_run_makes_no_tag_and_no_commit(route: Route) -> None:
     found = route.put({"v": 1}, query="?dry_run=true")
     assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, True, True)
     found.headers.pop("ETag", None) if isinstance(route, Settings) else None  # the catalog's
@@ -227,7 +227,7 @@ def test_a_dry_run_keeps_no_tag_and_makes_no_commit(route: Route) -> None:
 
 
 @those_that("set")
-def test_a_dry_run_that_changes_nothing_shows_what_stands(route: Route) -> None:
+def test_a_dry_run_that_changes_nothing_shows_the_current_tag(route: Route) -> None:
     first = route.put({"v": 1})
     found = route.put({"v": 1}, query="?dry_run=true")
     assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, False, True)
@@ -236,7 +236,7 @@ def test_a_dry_run_that_changes_nothing_shows_what_stands(route: Route) -> None:
 
 
 @those_that("set", "touch", but=frozenset((Uploads,)))
-def test_a_dry_run_of_what_was_done_tells_of_the_replay_and_creates_nothing(route: Route) -> None:
+def test_a_dry_run_of_a_write_already_done_shows_the_replay(route: Route) -> None:
     first = route.put({"v": 1}, Idempotency_Key="key")
     found = route.put({"v": 1}, query="?dry_run=true", Idempotency_Key="key")
     assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, False, True)
@@ -245,21 +245,21 @@ def test_a_dry_run_of_what_was_done_tells_of_the_replay_and_creates_nothing(rout
 
 
 @those_that("set", "touch", but=frozenset((BulkLines, Uploads)))
-def test_a_dry_run_says_what_it_found_also_where_little_is_wanted(route: Route) -> None:
+def test_a_dry_run_shows_its_result_even_with_return_minimal(route: Route) -> None:
     found = route.put({"v": 1}, query="?dry_run=true", Prefer="return=minimal")
     assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, True, True)
     assert "Preference-Applied" not in found.headers
 
 
 @those_that("delete", but=frozenset((BulkLines,)))
-def test_what_deletes_names_the_preferences_too(route: Route) -> None:
+def test_a_deletion_names_the_applied_preferences(route: Route) -> None:
     route.put({"v": 1})
     found = route.delete(Prefer="return=minimal, wait=7")
     assert found.headers["Preference-Applied"] == "return=minimal, wait=7"
 
 
 @those_that("delete", but=frozenset((Attributes,)))  # where they are deleted, {} stays
-def test_a_deletion_that_is_tried_out_says_what_it_found(route: Route) -> None:
+def test_a_dry_run_of_a_deletion_shows_its_result(route: Route) -> None:
     route.put({"v": 1})
     found = route.delete(query="?dry_run=true")
     assert (found.status, found.content["changed"], found.content["dry_run"]) == (200, True, True)
@@ -273,7 +273,7 @@ def test_preferences_that_are_followed_are_named(route: Route) -> None:
 
 
 @those_that("set", "touch", but=frozenset((BulkLines, Uploads)))
-def test_a_minimal_answer_has_the_headers_alone(route: Route) -> None:
+def test_a_minimal_answer_has_headers_only(route: Route) -> None:
     for value in (1, 2):
         found = route.put({"v": value}, Prefer="return=minimal")
         makes_it = value == 1 and route.creates == 201
@@ -292,21 +292,21 @@ def test_a_minimal_answer_has_the_headers_alone(route: Route) -> None:
 # --- Refused by what it meets
 
 
-def is_refused(found: Told, status: int, code: str) -> None:
+def is_refused(found: WriteAnswer, status: int, code: str) -> None:
     assert (found.status, found.code) == (status, code), found
     assert (found.content["status"], found.content["applied"]) == (status, "no")
     assert found.content["retryable"] is False
     assert not found.headers
 
 
-def all_say(code: str, heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+def require_same_code(code: str, meters: LastWriteMeters, caplog: pytest.LogCaptureFixture) -> None:
     """The audit line of the last write and its metric have the code that the wire has."""
     told = [vars(record) for record in caplog.records if record.name == "gateway.audit"]
     # A bulk request's last line is about the request.
     lines = [each for line in told for each in line.get("writes", [line]) if "lines" not in line]
     assert lines[-1]["outcome"] == "refused"
     assert lines[-1]["code"] == code
-    assert heard.last.outcome == code
+    assert meters.last.outcome == code
 
 
 @pytest.mark.parametrize(
@@ -325,39 +325,39 @@ def test_a_patch_that_does_not_fit_has_one_code(
     operation: dict[str, Any],
     status: int,
     code: str,
-    heard: Heard,
+    meters: LastWriteMeters,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "gateway.audit")
     route.put({"v": 1, "deep": {"a": {"b": {}}}})
     is_refused(route.patch(operation), status, code)
-    all_say(code, heard, caplog)
+    require_same_code(code, meters, caplog)
 
 
 @those_that("patch", but=frozenset((Attributes,)))
-def test_a_patch_of_nothing_finds_no_document(
-    route: Route, heard: Heard, caplog: pytest.LogCaptureFixture
+def test_a_patch_of_an_absent_document_is_404(
+    route: Route, meters: LastWriteMeters, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway.audit")
     is_refused(route.patch({"op": "add", "path": "/v", "value": 1}), 404, "document_not_found")
-    all_say("document_not_found", heard, caplog)
+    require_same_code("document_not_found", meters, caplog)
 
 
 @every_route
 def test_a_stale_tag_is_refused(
-    route: Route, heard: Heard, caplog: pytest.LogCaptureFixture
+    route: Route, meters: LastWriteMeters, caplog: pytest.LogCaptureFixture
 ) -> None:
     route.put({"v": 1})
     caplog.set_level(logging.INFO, "gateway.audit")
     found = route.put({"v": 2}, If_Match=route.tag(STALE))
     is_refused(found, 412, "precondition_failed")
-    all_say("precondition_failed", heard, caplog)
+    require_same_code("precondition_failed", meters, caplog)
     assert STALE in found.content["expected"] or isinstance(route, Settings)
 
 
 @every_route
 def test_a_range_that_changed_is_refused(
-    route: Route, heard: Heard, caplog: pytest.LogCaptureFixture
+    route: Route, meters: LastWriteMeters, caplog: pytest.LogCaptureFixture
 ) -> None:
     def change(value: int) -> int:
         answer = route.client.put(f"{route.path}/documents/range%2F1", json=value)
@@ -370,7 +370,7 @@ def test_a_range_that_changed_is_refused(
     caplog.set_level(logging.INFO, "gateway.audit")
     found = route.put({"v": 2}, If_Unchanged_Under=f'"range/";revision={first}')
     is_refused(found, 412, "precondition_failed")
-    all_say("precondition_failed", heard, caplog)
+    require_same_code("precondition_failed", meters, caplog)
     assert (found.content["prefix"], found.content["changed_at"]) == ("range/", second)
     if not isinstance(route, BulkLines):
         (since,) = found.content["changes_since"]
@@ -385,30 +385,30 @@ def test_a_catalog_that_has_moved_on_is_refused(route: Route) -> None:
 
 
 @those_that("set", but=frozenset((Settings,)))
-def test_create_only_meets_what_is_there(route: Route) -> None:
+def test_create_only_refuses_an_existing_document(route: Route) -> None:
     route.put({"v": 1})
     is_refused(route.put({"v": 2}, If_None_Match="*"), 412, "precondition_failed")
 
 
 @those_that("set", but=frozenset((Settings,)))
 def test_a_write_without_a_condition_is_refused_where_one_is_required(
-    route: Route, heard: Heard, caplog: pytest.LogCaptureFixture
+    route: Route, meters: LastWriteMeters, caplog: pytest.LogCaptureFixture
 ) -> None:
     route.client.put(route.path, json={"require_precondition": True})
     caplog.set_level(logging.INFO, "gateway.audit")
     is_refused(route.put({"v": 1}), 428, "precondition_required")
-    all_say("precondition_required", heard, caplog)
+    require_same_code("precondition_required", meters, caplog)
 
 
 @those_that("set", but=frozenset((Settings, Attributes)))
-def test_what_the_schema_forbids_is_refused(
-    route: Route, heard: Heard, caplog: pytest.LogCaptureFixture
+def test_a_value_that_breaks_the_schema_is_refused(
+    route: Route, meters: LastWriteMeters, caplog: pytest.LogCaptureFixture
 ) -> None:
     schema = {"schemas": {"*": {"type": "string"}}}
     assert route.client.put(route.path, json=schema).status_code == 201
     caplog.set_level(logging.INFO, "gateway.audit")
     is_refused(route.put({"v": 1}), 422, "schema_violation")
-    all_say("schema_violation", heard, caplog)
+    require_same_code("schema_violation", meters, caplog)
 
 
 # --- Refused for its form
@@ -434,9 +434,7 @@ UNSAID: dict[type[Route], str] = {Uploads: "Idempotency_Key", Transactions: "If_
         if UNSAID.get(kind) not in headers
     ],
 )
-def test_what_is_not_well_formed_is_refused(
-    route: Route, headers: dict[str, str], code: str
-) -> None:
+def test_a_malformed_header_is_refused(route: Route, headers: dict[str, str], code: str) -> None:
     named = {name: quote(value) if "Author" in name else value for name, value in headers.items()}
     if isinstance(route, BulkLines):
         named = headers

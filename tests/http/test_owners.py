@@ -1,4 +1,4 @@
-"""Applies: a manager sends what it wants, owns what it sent, and is told whose the rest is."""
+"""Applies: a manager sends what it wants, owns what it sent, and learns who owns the rest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def owned(catalog: Catalog) -> Owned:
     return Owned(catalog)
 
 
-def test_an_apply_creates_owns_and_changes_nothing_twice(owned: Owned) -> None:
+def test_an_apply_creates_and_owns_and_a_repeated_one_changes_nothing(owned: Owned) -> None:
     first = owned.apply({"tier": 1, "by": {"team": "x"}}, "nightly")
     assert first.status_code == 201
     assert first.headers["Location"] == owned.catalog.document("k")
@@ -70,7 +70,7 @@ def test_without_a_name_the_manager_is_the_principal(owned: Owned) -> None:
     assert owned.owners() == {"/tier": [("anonymous", 1, False)]}
 
 
-def test_a_conflict_tells_pointer_owner_revision_and_both_values(owned: Owned) -> None:
+def test_a_conflict_names_pointer_owner_revision_and_both_values(owned: Owned) -> None:
     owned.apply({"tier": 1, "note": "x"}, "a")
     failed = problem(owned.apply({"tier": 2, "note": "x"}, "b"), 409, "owned_by_others")
     assert failed["pointer"] == "/tier"
@@ -88,13 +88,13 @@ def test_a_conflict_tells_pointer_owner_revision_and_both_values(owned: Owned) -
     assert owned.catalog.head_revision() == 1
 
 
-def test_large_values_are_left_out_of_a_conflict(owned: Owned) -> None:
+def test_large_values_are_omitted_from_a_conflict(owned: Owned) -> None:
     owned.apply({"note": "x" * 5000}, "a")
     failed = problem(owned.apply({"note": {"b": 1}}, "b"), 409, "owned_by_others")
     assert failed["contested"][0].keys() == {"pointer", "owners", "wanted"}
 
 
-def test_who_takes_over_plainly_is_told_to_the_former_owner(owned: Owned) -> None:
+def test_the_former_owner_gets_a_conflict_after_a_plain_takeover(owned: Owned) -> None:
     owned.apply({"tier": 1}, "nightly")
     owned.catalog.patch({"op": "replace", "path": "/tier", "value": 5})
     failed = problem(owned.apply({"tier": 1}, "nightly"), 409, "owned_by_others")
@@ -102,7 +102,7 @@ def test_who_takes_over_plainly_is_told_to_the_former_owner(owned: Owned) -> Non
     assert owned.content() == {"tier": 5}
 
 
-def test_what_is_skipped_is_listed_whatever_answer_is_preferred(owned: Owned) -> None:
+def test_skipped_places_are_listed_whatever_the_preference(owned: Owned) -> None:
     owned.apply({"tier": 1}, "a")
     skipped = [{"pointer": "/tier", "owners": [{"manager": "a", "since": 1, "plain": False}]}]
     for n, prefer in enumerate(("return=minimal", "return=representation", "x"), 1):
@@ -114,7 +114,7 @@ def test_what_is_skipped_is_listed_whatever_answer_is_preferred(owned: Owned) ->
     assert (again.get_json()["changed"], again.get_json()["skipped"]) == (False, skipped)
 
 
-def test_force_takes_all_or_what_it_names(owned: Owned) -> None:
+def test_force_takes_over_everything_or_the_named_places(owned: Owned) -> None:
     owned.apply({"a": 1, "b/c": {"x": 1, "y": 1}}, "a")
     wanted = {"a": 2, "b/c": {"x": 2, "y": 2}}
     failed = problem(owned.apply(wanted, "b", "force=/b~1c/x&force=/a"), 409, "owned_by_others")
@@ -140,7 +140,7 @@ def test_a_dry_run_shows_values_and_owners_and_changes_nothing(owned: Owned) -> 
     assert owned.catalog.head_revision() == 1
 
 
-def test_history_and_feed_tell_what_became_of_owners(owned: Owned) -> None:
+def test_history_and_feed_show_changes_of_owners(owned: Owned) -> None:
     owned.apply({"tier": 1}, "a")
     owned.catalog.patch({"op": "add", "path": "/note", "value": 1})
     owned.catalog.patch({"op": "replace", "path": "/tier", "value": 5}, Commit_Author="anonymous")
@@ -159,7 +159,7 @@ def test_history_and_feed_tell_what_became_of_owners(owned: Owned) -> None:
     ]
 
 
-def test_owners_are_told_as_they_were(owned: Owned) -> None:
+def test_owners_can_be_read_at_an_earlier_revision_or_time(owned: Owned) -> None:
     owned.apply({"tier": 1}, "a")
     time = owned.catalog.client.get(f"{owned.catalog.path}/commits/1").get_json()["time"]
     owned.apply({"tier": 2}, "b", "conflict=force")
@@ -173,13 +173,13 @@ def test_owners_are_told_as_they_were(owned: Owned) -> None:
     assert unchanged.status_code == 304
 
 
-def test_a_document_nobody_applied_to_has_no_owners(owned: Owned) -> None:
+def test_a_document_without_applies_has_no_owners(owned: Owned) -> None:
     problem(owned.catalog.client.get(owned.owners_path), 404, "document_not_found")
     owned.catalog.put({"x": 1})
     assert owned.owners() == {}
 
 
-def test_letting_go_removes_what_nobody_else_owns(owned: Owned) -> None:
+def test_letting_go_removes_values_without_another_owner(owned: Owned) -> None:
     owned.apply({"x": 1, "y": 1}, "a")
     owned.apply({"y": 1}, "b")
     shown = owned.let_go("?manager=a&dry_run=true").get_json()
@@ -194,7 +194,7 @@ def test_letting_go_removes_what_nobody_else_owns(owned: Owned) -> None:
     problem(owned.catalog.get(), 404, "document_not_found")
 
 
-def test_letting_go_keeps_an_emptied_document_unless_it_is_pruned(owned: Owned) -> None:
+def test_letting_go_keeps_an_emptied_document_without_prune(owned: Owned) -> None:
     owned.apply({"x": {"y": 1}})
     assert owned.let_go().status_code == 200
     assert (owned.content(), owned.owners()) == ({}, {})
@@ -231,7 +231,7 @@ def test_a_field_is_given_back(owned: Owned) -> None:
     assert (again.status_code, again.get_json()["changed"]) == (200, False)
 
 
-def test_what_applies_own_stays_theirs_when_it_is_given_back(owned: Owned) -> None:
+def test_giving_back_keeps_the_owners_by_apply(owned: Owned) -> None:
     owned.apply({"rows": 1}, "nightly")
     take_over(owned, rows=2)
     owned.apply({"rows": 2}, "b")
@@ -239,7 +239,9 @@ def test_what_applies_own_stays_theirs_when_it_is_given_back(owned: Owned) -> No
     assert owned.owners() == {"/rows": [("b", 3, False)]}
 
 
-def test_letting_go_of_what_is_owned_plainly_says_how_to_give_it_back(owned: Owned) -> None:
+def test_letting_go_of_plainly_owned_values_is_refused_with_how_to_give_them_back(
+    owned: Owned,
+) -> None:
     """It answered that all was well, and released nothing."""
     owned.apply({"rows": 1, "n": 1}, "nightly")
     take_over(owned, rows=2)
@@ -259,7 +261,9 @@ def test_letting_go_of_what_is_owned_plainly_says_how_to_give_it_back(owned: Own
         ("pointer=/rows&prune=true", "prune"),
     ],
 )
-def test_what_is_given_back_is_named_by_pointers(owned: Owned, query: str, parameter: str) -> None:
+def test_the_values_to_give_back_are_named_by_pointers(
+    owned: Owned, query: str, parameter: str
+) -> None:
     owned.apply({"rows": 1}, "nightly")
     failed = problem(owned.let_go(f"?{query}"), 400, "invalid_parameter")
     assert failed["parameter"] == parameter
@@ -278,7 +282,7 @@ def lost(page: Any) -> list[tuple[str, int, list[str]]]:
     ]
 
 
-def test_a_manager_is_told_all_that_it_lost(owned: Owned) -> None:
+def test_a_manager_can_list_everything_that_it_lost(owned: Owned) -> None:
     owned.apply({"rows": 1, "note": "x", "by": {"team": "x"}, "own": 1}, "nightly")
     take_over(owned, "ann", rows=2)
     take_over(owned, "bob", note="y", by=None)
@@ -297,7 +301,7 @@ def test_a_manager_is_told_all_that_it_lost(owned: Owned) -> None:
     assert lost(losses(owned)) == []
 
 
-def test_losses_are_paged_also_within_a_commit(owned: Owned) -> None:
+def test_losses_are_paged_even_within_a_commit(owned: Owned) -> None:
     applies = [
         {"action": "apply", "key": key, "value": {"n": 1}, "manager": "nightly"} for key in "cab"
     ]
@@ -322,7 +326,7 @@ def test_losses_are_paged_also_within_a_commit(owned: Owned) -> None:
     assert problem(behind, 400, "invalid_parameter")["parameter"] == "after_key"
 
 
-def test_conditions_hold_for_applies_and_for_letting_go(owned: Owned) -> None:
+def test_applies_and_letting_go_can_be_conditional(owned: Owned) -> None:
     token = owned.apply({"x": 1}, "a").headers["ETag"]
     owned.apply({"x": 2}, "a")
     problem(owned.apply({"x": 3}, "a", If_Match=token), 412, "precondition_failed")
@@ -347,7 +351,7 @@ def test_an_idempotency_key_covers_manager_and_terms(owned: Owned) -> None:
         problem(failed, 422, "idempotency_key_reused")
 
 
-def test_a_refusal_under_a_key_is_told_again(owned: Owned) -> None:
+def test_a_refusal_under_a_key_is_replayed(owned: Owned) -> None:
     owned.apply({"x": 1}, "a")
     failed = problem(owned.apply({"x": 2}, "b", Idempotency_Key="k"), 409, "owned_by_others")
     owned.apply({}, "a")
@@ -369,20 +373,22 @@ BAD = [
 
 
 @pytest.mark.parametrize(("query", "parameter"), BAD)
-def test_terms_that_are_none_are_refused(owned: Owned, query: str, parameter: str) -> None:
+def test_invalid_parameters_of_an_apply_are_refused(
+    owned: Owned, query: str, parameter: str
+) -> None:
     failed = problem(owned.apply({"x": 1}, query=query), 400, "invalid_parameter")
     assert failed["parameter"] == parameter
     assert owned.catalog.head_revision() == 0
 
 
 @pytest.mark.parametrize("wanted", [None, 1, "x", [], [{"x": 1}]])
-def test_what_is_no_object_cant_be_wanted(owned: Owned, wanted: Any) -> None:
+def test_an_apply_must_be_an_object(owned: Owned, wanted: Any) -> None:
     owned.catalog.put({"x": 1})
     assert problem(owned.apply(wanted), 400, "invalid_body")["pointer"] == ""
     assert owned.content() == {"x": 1}
 
 
-def test_what_cant_be_stored_or_is_given_twice_is_refused(owned: Owned) -> None:
+def test_an_apply_with_unstorable_values_or_repeated_members_is_refused(owned: Owned) -> None:
     path = owned.catalog.document("k")
     for raw, status, code in (
         (b'{"a": 1, "a": 2}', 400, "malformed_json"),
@@ -415,7 +421,7 @@ def transact(owned: Owned, *actions: Any, query: str = "") -> TestResponse:
     return owned.catalog.client.post(path, json={"then": list(actions)})
 
 
-def test_a_transaction_applies_and_lets_go(owned: Owned) -> None:
+def test_a_transaction_can_apply_and_let_go(owned: Owned) -> None:
     owned.apply({"tier": 1}, "a")
     answer = transact(
         owned,
@@ -434,7 +440,7 @@ def test_a_transaction_applies_and_lets_go(owned: Owned) -> None:
     assert owned.content() == {"n": 1}
 
 
-def test_a_transaction_gives_back(owned: Owned) -> None:
+def test_a_transaction_can_give_back(owned: Owned) -> None:
     owned.apply({"tier": 1}, "a")
     take_over(owned, tier=2)
     answer = transact(
@@ -446,7 +452,7 @@ def test_a_transaction_gives_back(owned: Owned) -> None:
     assert owned.owners() == {"/tier": [("a", 3, False)]}
 
 
-def test_a_transaction_is_refused_whole_for_what_others_own(owned: Owned) -> None:
+def test_a_conflict_over_owners_refuses_the_whole_transaction(owned: Owned) -> None:
     owned.apply({"tier": 1}, "a")
     failed = problem(
         transact(
@@ -473,7 +479,9 @@ def test_a_transaction_is_refused_whole_for_what_others_own(owned: Owned) -> Non
         ({"value": {}, "prune": True}, "/then/0/prune"),
     ],
 )
-def test_an_action_that_is_none_names_its_place(owned: Owned, more: Any, pointer: str) -> None:
+def test_an_invalid_action_is_refused_with_its_pointer(
+    owned: Owned, more: Any, pointer: str
+) -> None:
     failed = problem(transact(owned, {"action": "apply", "key": "k", **more}), 400, "invalid_body")
     assert failed["pointer"] == pointer
 
@@ -488,7 +496,7 @@ def bulk(owned: Owned, *lines: Any) -> list[Any]:
     return [json.loads(line) for line in answer.get_data().splitlines()]
 
 
-def test_a_bulk_line_applies_and_lets_go(owned: Owned) -> None:
+def test_a_bulk_line_can_apply_and_let_go(owned: Owned) -> None:
     first, second, third, fourth, fifth = bulk(
         owned,
         {"op": "apply", "value": {"x": 1}, "manager": "a"},
@@ -506,7 +514,7 @@ def test_a_bulk_line_applies_and_lets_go(owned: Owned) -> None:
     assert owned.content() == {"y": 1}
 
 
-def test_a_bulk_line_gives_back(owned: Owned) -> None:
+def test_a_bulk_line_can_give_back(owned: Owned) -> None:
     owned.apply({"x": 1}, "a")
     take_over(owned, x=2)
     first, second = bulk(

@@ -49,7 +49,7 @@ def managed(catalog: Catalog) -> Managed:
     return Managed(catalog)
 
 
-def test_a_digest_is_that_of_what_the_manager_owns(managed: Managed) -> None:
+def test_a_digest_covers_exactly_what_the_manager_owns(managed: Managed) -> None:
     managed.catalog.put({"by": "hand"}, "theirs")
     managed.apply("a", {"tier": 1, "by": {"team": "x"}})
     managed.apply("b", {"size": 2}, "sizes")
@@ -70,7 +70,7 @@ def test_a_digest_is_that_of_what_the_manager_owns(managed: Managed) -> None:
     assert [each["digest"] for each in inside] == [None, part_digest({"size": 2})]
 
 
-def test_what_others_do_to_the_part_is_told(managed: Managed) -> None:
+def test_changes_by_others_to_the_managers_part_change_its_digest(managed: Managed) -> None:
     wanted = {"tier": 1, "note": "x", "labels": {}}
     head = managed.apply("k", wanted)
     assert managed.in_step("k", wanted)
@@ -80,7 +80,7 @@ def test_what_others_do_to_the_part_is_told(managed: Managed) -> None:
 
     managed.catalog.patch({"op": "replace", "path": "/note", "value": "mine"})
     assert managed.digests()["k"] == part_digest({"tier": 1, "labels": {}})
-    managed.apply("k", wanted, more="&conflict=skip")  # it stays another's, so that is told again
+    managed.apply("k", wanted, more="&conflict=skip")  # it stays another's, so it is reported again
     assert not managed.in_step("k", wanted)
     managed.apply("k", wanted, more="&conflict=force")
     assert managed.in_step("k", wanted)
@@ -126,7 +126,9 @@ def test_items_of_lists_are_digested_in_any_order(managed: Managed) -> None:
 @pytest.mark.parametrize(
     "query", ["manager=nightly", "manager=nightly&key=a", "select=digest&manager=", "manager=%20"]
 )
-def test_a_manager_goes_with_digests_and_is_a_name(managed: Managed, query: str) -> None:
+def test_a_manager_is_accepted_only_with_digests_and_must_be_a_name(
+    managed: Managed, query: str
+) -> None:
     managed.apply("a", {"tier": 1})
     refused = problem(managed.ask(query), 400, "invalid_parameter")
     assert refused["parameter"] == "manager"

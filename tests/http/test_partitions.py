@@ -18,7 +18,7 @@ def planned(catalog: Catalog, query: str) -> dict[str, Any]:
     return content
 
 
-def test_whoever_reads_the_ranges_reads_every_document_once(catalog: Catalog) -> None:
+def test_the_ranges_together_cover_every_document_once(catalog: Catalog) -> None:
     keys = ["a", "a/b", "a b", "b%2F", "é", "漢字", "🎉", "\uffff", "z" * 200]
     for key in keys:
         catalog.put(1, key=key)
@@ -34,7 +34,7 @@ def test_whoever_reads_the_ranges_reads_every_document_once(catalog: Catalog) ->
     assert sorted(map(len, read)) == [2, 2, 2, 3]
 
 
-def test_a_part_of_the_keys_at_a_revision(catalog: Catalog) -> None:
+def test_keys_can_be_partitioned_at_a_revision(catalog: Catalog) -> None:
     for number in range(10):
         catalog.put(1, key=f"{'ab'[number % 2]}/{number}")
     assert planned(catalog, "") == {"revision": 10, "bounds": []}
@@ -48,12 +48,12 @@ def test_a_part_of_the_keys_at_a_revision(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("query", ["count=0", "count=1001", "count=x", "limit=3", "at=2"])
-def test_a_bad_question_is_refused(catalog: Catalog, query: str) -> None:
+def test_invalid_parameters_are_refused(catalog: Catalog, query: str) -> None:
     catalog.put(1)
     problem(catalog.client.get(f"{catalog.path}/partitions?{query}"), 400, "invalid_parameter")
 
 
-def test_what_cannot_be_read_cannot_be_planned(catalog: Catalog) -> None:
+def test_an_unreadable_revision_cannot_be_partitioned(catalog: Catalog) -> None:
     problem(catalog.client.get(f"{catalog.path}/partitions"), 404, "catalog_not_found")
     catalog.put(1)
     path = f"{catalog.path}/partitions?count=3&revision=2"

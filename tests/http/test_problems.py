@@ -128,7 +128,7 @@ def test_every_class_of_error_has_an_example(tree: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize(("error", "code", "status"), EXAMPLES)
-def test_every_error_becomes_a_problem(error: Exception, code: str, status: int) -> None:
+def test_every_error_has_its_problem(error: Exception, code: str, status: int) -> None:
     made = problem_of(error)
     assert made is not None
     assert (made.code, KINDS[made.code].status) == (code, status)
@@ -411,14 +411,14 @@ ALLOWED_STATUSES = {400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 414, 415, 
 ALLOWED_STATUSES |= {429, 500, 503, 504}
 
 
-def test_codes_are_words_and_statuses_are_those_of_the_contract() -> None:
+def test_codes_are_words_and_statuses_are_allowed_ones() -> None:
     for code, kind in KINDS.items():
         assert re.fullmatch("[a-z]+(_[a-z]+)*", code)
         assert kind.status in ALLOWED_STATUSES
         assert (kind.status == 500) == (code == "internal_error")
 
 
-class TestWhatHelps:
+class TestHelpfulMembers:
     def test_a_failed_test_names_operation_pointer_and_values(self, catalog: Catalog) -> None:
         token = catalog.put({"a": 1, "b": 2}).get_json()["etag"]
         operations = [{"op": "test", "path": f"/{m}", "value": 1} for m in ("a", "b")]
@@ -427,7 +427,7 @@ class TestWhatHelps:
         assert (content["expected"], content["actual"]) == (1, 2)
         assert content["current"] == {"etag": token, "revision": 1}
 
-    def test_an_absent_value_is_left_out(self, catalog: Catalog) -> None:
+    def test_an_absent_value_is_omitted(self, catalog: Catalog) -> None:
         catalog.put({})
         content = problem(
             catalog.patch({"op": "test", "path": "/a", "value": None}), 409, "test_failed"
@@ -449,7 +449,7 @@ class TestWhatHelps:
         answer = catalog.patch({"op": "test", "path": "/a", "value": 1})
         assert problem(answer, 409, "test_failed")["actual"] == value
 
-    def test_values_nested_too_deep_to_be_sent_back_are_left_out(self, catalog: Catalog) -> None:
+    def test_deeply_nested_values_are_omitted(self, catalog: Catalog) -> None:
         """Each move puts a member under the bottom of the next one."""
         members, depth = 14, 99
         nested = json.loads('{"x":' * depth + "0" + "}" * depth)
@@ -481,7 +481,7 @@ class TestWhatHelps:
             lambda c, text: c.put({text: {"\0": 1}}),
         ],
     )
-    def test_what_a_client_sent_is_never_echoed_at_length(
+    def test_long_input_is_not_echoed(
         self, catalog: Catalog, send: Callable[[Catalog, str], TestResponse]
     ) -> None:
         catalog.put({})
@@ -489,7 +489,7 @@ class TestWhatHelps:
         assert answer.status_code in (400, 409, 412, 415, 422)
         assert len(answer.data) < 5000
 
-    def test_an_unknown_outcome_names_the_way_to_ask(
+    def test_an_unknown_outcome_links_to_its_outcome_route(
         self, fails_with: Callable[..., Catalog]
     ) -> None:
         catalog = fails_with(errors.UnknownOutcome("the-id"))
@@ -498,7 +498,7 @@ class TestWhatHelps:
         assert content["commit_id"] == "the-id"
         assert "outcome" not in problem(catalog.put(1), 504, "outcome_unknown")
 
-    def test_a_precondition_is_answered_also_when_its_history_cant_be_read(
+    def test_a_precondition_failure_is_answered_even_if_history_cannot_be_read(
         self, scripted: Scripted, fails_with: Callable[..., Catalog], monkeypatch: Any
     ) -> None:
         def unreachable(*_: Any, **__: Any) -> None:
@@ -511,7 +511,7 @@ class TestWhatHelps:
 
 
 class TestDefects:
-    def test_it_is_logged_under_the_request_id(
+    def test_a_defect_is_logged_with_the_request_id(
         self, fails_with: Callable[..., Catalog], caplog: pytest.LogCaptureFixture
     ) -> None:
         catalog = fails_with(RuntimeError("secret of the defect"))
@@ -523,6 +523,8 @@ class TestDefects:
         assert "request-7" in caplog.text
         assert "secret of the defect" in caplog.text
 
-    def test_a_read_certainly_applied_nothing(self, fails_with: Callable[..., Catalog]) -> None:
+    def test_a_defect_in_a_read_is_reported_as_not_applied(
+        self, fails_with: Callable[..., Catalog]
+    ) -> None:
         content = problem(fails_with(RuntimeError("x")).get(), 500, "internal_error")
         assert content["applied"] == "no"

@@ -460,12 +460,12 @@ def play(stores: Sequence[Store], seed: int, steps: int) -> History:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_history_is_what_was_written(seed: int) -> None:
+def test_a_history_matches_the_model(seed: int) -> None:
     store = MemoryStore()
     assert play([store, store], seed, 80).head > 40
 
 
-def test_a_history_in_mongodb_is_what_was_written(mongodb_uri: str, database_name: str) -> None:
+def test_a_history_in_mongodb_matches_the_model(mongodb_uri: str, database_name: str) -> None:
     stores = [connect(mongodb_uri, database_name, timeout_ms=WAIT_MS) for _ in range(2)]
     assert play(stores, 4, 80).head > 40
 

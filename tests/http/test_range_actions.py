@@ -39,7 +39,7 @@ def tables(catalog: Catalog) -> Catalog:
 
 
 class TestDeletion:
-    def test_all_documents_of_a_range_go_in_one_commit(self, tables: Catalog) -> None:
+    def test_deleting_a_range_is_one_commit(self, tables: Catalog) -> None:
         content = done(then(tables, delete("tables/")))
         (result,) = content["results"]
         assert result == {
@@ -51,14 +51,14 @@ class TestDeletion:
         told = [(each["key"], each["action"]) for each in commit["changes"]]
         assert told == [("tables/a", "delete"), ("tables/b", "delete")]
 
-    def test_they_go_in_the_order_of_their_keys(self, tables: Catalog) -> None:
+    def test_documents_are_deleted_in_the_order_of_their_keys(self, tables: Catalog) -> None:
         names = [f"many/{n:02}" for n in range(30)]
         done(then(tables, *(put(name, 1) for name in reversed(names))))
         revision = done(then(tables, delete("many/")))["revision"]
         commit = tables.client.get(f"{tables.path}/commits/{revision}").get_json()
         assert [each["key"] for each in commit["changes"]] == names
 
-    def test_what_earlier_actions_left_counts(self, tables: Catalog) -> None:
+    def test_a_range_includes_the_effects_of_earlier_actions(self, tables: Catalog) -> None:
         actions = [
             put("tables/c", 1),
             act("delete", "tables/a"),
@@ -80,13 +80,13 @@ class TestDeletion:
         assert done(then(tables, delete("")))["results"][0]["deleted"] == 3
         assert tables.client.get(tables.path).get_json()["settings"]["retention"] == {"commits": 9}
 
-    def test_a_dry_run_tells_what_would_go(self, tables: Catalog) -> None:
+    def test_a_dry_run_lists_the_documents_to_delete(self, tables: Catalog) -> None:
         content = done(send(tables, {"then": [delete("tables/")], "dry_run": True}))
         assert content["results"][0]["deleted"] == 2
         assert [each["key"] for each in content["changes"]] == ["tables/a", "tables/b"]
         assert len(contents(tables)) == 3
 
-    def test_it_is_replayed_as_it_was(self, tables: Catalog) -> None:
+    def test_a_replay_deletes_nothing_new(self, tables: Catalog) -> None:
         first = done(then(tables, delete("tables/"), Idempotency_Key="one"))
         tables.put(1, "tables/new")
         again = done(then(tables, delete("tables/"), Idempotency_Key="one"))
@@ -102,7 +102,7 @@ class TestDeletion:
         assert tables.get("y").status_code == 404
         assert done(then(tables, delete("tables/")))["changed"]
 
-    def test_many_large_ranges_are_refused_whole(
+    def test_many_large_ranges_refuse_the_whole_transaction(
         self, tables: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(reading, "_LISTED_MAX", 3)
@@ -111,7 +111,7 @@ class TestDeletion:
         assert told["limit"] == "range_documents_max"
         assert len(contents(tables)) == 3
 
-    def test_it_is_no_precondition_by_itself(self, tables: Catalog) -> None:
+    def test_deleting_a_range_is_not_a_precondition(self, tables: Catalog) -> None:
         tables.client.put(tables.path, json={"require_precondition": True})
         problem(then(tables, delete("tables/")), 428, "precondition_required")
         guarded = {"compare": [{"prefix": "tables/", "count": {"equal": 2}}]}
@@ -119,7 +119,9 @@ class TestDeletion:
 
 
 class TestReplacement:
-    def test_what_isnt_sent_goes_and_the_rest_keeps_its_attributes(self, tables: Catalog) -> None:
+    def test_documents_not_sent_are_deleted_and_the_others_keep_their_attributes(
+        self, tables: Catalog
+    ) -> None:
         sent = {"tables/b": {"n": 2}, "tables/c": {"n": 3}}
         (result,) = done(then(tables, replace("tables/", sent)))["results"]
         assert (result["written"], result["deleted"]) == (2, 1)
@@ -127,7 +129,7 @@ class TestReplacement:
         attributes = tables.client.get(f"{tables.path}/attributes/tables%2Fb")
         assert attributes.get_json() == {"team": "sales"}
 
-    def test_what_is_equal_stays_as_it_is(self, tables: Catalog) -> None:
+    def test_equal_documents_are_not_written(self, tables: Catalog) -> None:
         token = tables.get("tables/a").headers["ETag"]
         sent = {"tables/a": {"n": 1.0}, "tables/b": {"n": 2}}
         (result,) = done(then(tables, replace("tables/", sent)))["results"]
@@ -135,20 +137,20 @@ class TestReplacement:
         assert tables.get("tables/a").headers["ETag"] == token
         assert not done(then(tables, replace("tables/", sent)))["changed"]
 
-    def test_an_export_can_be_sent_as_it_is(self, tables: Catalog) -> None:
+    def test_an_export_can_be_sent_back_unchanged(self, tables: Catalog) -> None:
         exported = contents(tables)
         done(then(tables, delete("tables/"), put("y", 1)))
         done(then(tables, replace("", exported)))
         assert contents(tables) == exported
 
-    def test_schemas_hold_and_refuse_the_whole(self, tables: Catalog) -> None:
+    def test_a_schema_violation_refuses_the_whole_replacement(self, tables: Catalog) -> None:
         schemas = {"schemas": {"tables/*": {"type": "object"}}}
         assert tables.client.put(tables.path, json=schemas).status_code == 201
         told = problem(then(tables, replace("tables/", {"tables/z": 1})), 422, "schema_violation")
         assert told["key"] == "tables/z"
         assert len(contents(tables)) == 3
 
-    def test_sent_again_it_holds_already(self, tables: Catalog) -> None:
+    def test_a_replacement_sent_again_is_a_no_op(self, tables: Catalog) -> None:
         body = {
             "compare": [{"prefix": "new/", "absent": True}],
             "then": [replace("new/", {"new/a": 1, "new/b": 2})],
@@ -158,7 +160,7 @@ class TestReplacement:
         tables.put(1, "new/c")
         problem(send(tables, body), 412, "precondition_failed")
 
-    def test_more_than_may_be_are_refused_whole(
+    def test_too_many_documents_refuse_the_whole_replacement(
         self, tables: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ranges, "DOCUMENTS_MAX", 3)
@@ -197,7 +199,7 @@ def test_malformed_actions_are_refused_with_their_place(
 
 
 class TestConditions:
-    def test_an_action_is_left_out_where_its_condition_is_false(self, tables: Catalog) -> None:
+    def test_an_action_with_a_false_condition_is_left_out(self, tables: Catalog) -> None:
         missing, there = {"key": "y", "absent": True}, {"key": "x", "absent": True}
         actions = [put("y", 2, **{"if": [missing]}), put("x", 2, **{"if": [missing, there]})]
         content = done(then(tables, *actions))
@@ -230,7 +232,7 @@ class TestConditions:
             ({"resource_version": 2}, False),
         ],
     )
-    def test_it_is_about_what_the_actions_before_have_left(
+    def test_a_condition_sees_the_effects_of_earlier_actions(
         self, tables: Catalog, condition: Any, holds: bool | None
     ) -> None:
         before = [put("new", {"n": 1}), act("delete", "x")]
@@ -241,12 +243,14 @@ class TestConditions:
         left_out = done(answer)["results"][2].get("left_out", False)
         assert (left_out, tables.get("y").status_code) == (not holds, 200 if holds else 404)
 
-    def test_what_was_undone_is_as_it_was(self, tables: Catalog) -> None:
+    def test_a_condition_is_true_after_a_change_is_undone_in_the_request(
+        self, tables: Catalog
+    ) -> None:
         token = tables.get("x").headers["ETag"].strip('"')
         actions = [put("x", 2), put("x", 1), put("y", 1, **{"if": [{"key": "x", "etag": token}]})]
         assert "left_out" not in done(then(tables, *actions))["results"][2]
 
-    def test_each_kind_of_action_may_have_one(self, tables: Catalog) -> None:
+    def test_every_kind_of_action_may_have_a_condition(self, tables: Catalog) -> None:
         false = {"if": [{"key": "x", "absent": True}]}
         actions = [
             put("x", 2),
@@ -265,7 +269,7 @@ class TestConditions:
         assert all(each["left_out"] for each in content["results"])
         assert all("value" not in each for each in content["results"])
 
-    def test_replays_tell_what_was_left_out_the_first_time(self, tables: Catalog) -> None:
+    def test_a_replay_reports_the_same_actions_as_left_out(self, tables: Catalog) -> None:
         for key, changing in (("one", put("y", 1)), ("two", act("get", "x"))):
             actions = [changing, put("x", 2, **{"if": [{"key": "z", "equals": 1}]})]
             first = done(then(tables, *actions, Idempotency_Key=key))
@@ -277,7 +281,7 @@ class TestConditions:
             assert first["results"][1]["left_out"]
             tables.delete("z")
 
-    def test_in_else_too_and_errors_say_where(self, tables: Catalog) -> None:
+    def test_conditions_work_in_else_and_errors_name_the_branch(self, tables: Catalog) -> None:
         body = {
             "compare": [{"key": "x", "absent": True}],
             "then": [],
@@ -289,7 +293,9 @@ class TestConditions:
         told = problem(send(tables, body), 404, "document_not_found")
         assert (told["action"], told["branch"]) == (1, "else")
 
-    def test_it_counts_among_the_compares(self, tables: Catalog) -> None:
+    def test_conditions_of_actions_count_toward_the_limit_of_compares(
+        self, tables: Catalog
+    ) -> None:
         many = [{"key": "x", "absent": True}] * 4096
         told = problem(then(tables, put("y", 1, **{"if": many})), 413, "over_limit")
         assert (told["limit"], told["actual"]) == ("transaction_actions_max", 4097)
@@ -304,7 +310,7 @@ class TestConditions:
         assert problem(then(catalog, *actions), 413, "over_limit")["limit"] == "tested_bytes_max"
 
 
-def test_a_left_out_action_is_a_precondition(tables: Catalog) -> None:
+def test_the_condition_of_an_action_counts_as_a_precondition(tables: Catalog) -> None:
     tables.client.put(tables.path, json={"require_precondition": True})
     problem(then(tables, put("x", 2)), 428, "precondition_required")
     assert done(then(tables, put("x", 2, **{"if": [{"key": "x", "equals": 1}]})))["changed"]

@@ -48,7 +48,7 @@ class TestCompares:
             {"key": "tables/a", "unchanged_since": 1},
         ],
     )
-    def test_true_ones(self, tables: Catalog, true: Any) -> None:
+    def test_true_range_conditions(self, tables: Catalog, true: Any) -> None:
         assert done(compared(tables, true))["succeeded"]
 
     @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ class TestCompares:
             (count("tables/", greater=2), "there are 2, not more than 2", {}),
         ],
     )
-    def test_false_ones_say_why(
+    def test_a_false_range_condition_explains_why(
         self, tables: Catalog, false: Any, detail: str, more: dict[str, Any]
     ) -> None:
         told = problem(compared(tables, count("", less=9), false), 412, "precondition_failed")
@@ -83,7 +83,7 @@ class TestCompares:
         assert failed["current"]["value"] == {"n": 2}
         assert [each["revision"] for each in told["changes_since"]] == [4]
 
-    def test_the_refusal_says_what_changed_in_the_range(self, tables: Catalog) -> None:
+    def test_the_refusal_lists_the_changes_in_the_range(self, tables: Catalog) -> None:
         then(tables, put("tables/c", {}), put("other", {}))
         tables.put(1, "unrelated")
         tables.delete("tables/a")
@@ -94,7 +94,7 @@ class TestCompares:
             (6, [{"key": "tables/a", "action": "delete"}]),
         ]
 
-    def test_else_is_for_a_range_too(self, tables: Catalog) -> None:
+    def test_else_works_for_range_conditions(self, tables: Catalog) -> None:
         body = {
             "compare": [{"prefix": "tables/", "absent": True}],
             "then": [put("tables/a", 1)],
@@ -102,7 +102,7 @@ class TestCompares:
         }
         assert not done(send(tables, body))["succeeded"]
 
-    def test_below_the_floor_it_cant_be_told(self, tables: Catalog) -> None:
+    def test_a_range_condition_below_the_floor_is_410(self, tables: Catalog) -> None:
         assert (
             tables.client.post(f"{tables.path}/compactions", json={"revision": 3}).status_code < 300
         )
@@ -131,13 +131,13 @@ class TestCompares:
             ({"key": "a", "count": {"less": 1}}, "/count"),
         ],
     )
-    def test_malformed_ones_are_refused_with_their_place(
+    def test_malformed_range_conditions_are_refused_with_their_place(
         self, catalog: Catalog, wrong: Any, pointer: str
     ) -> None:
         told = problem(compared(catalog, count("", less=1), wrong), 400, "invalid_body")
         assert told["pointer"] == f"/compare/1{pointer}"
 
-    def test_long_prefixes_and_many_ranges_are_refused(self, catalog: Catalog) -> None:
+    def test_long_prefixes_and_too_many_ranges_are_refused(self, catalog: Catalog) -> None:
         long = problem(compared(catalog, unchanged("x" * 1025, 1)), 414, "name_too_long")
         assert long["pointer"] == "/compare/0/prefix"
         many = compared(catalog, *(unchanged(f"{n}", 0) for n in range(65)))
@@ -157,7 +157,7 @@ class TestHeader:
             ('"";revision=2', ""),
         ],
     )
-    def test_a_list_of_strings_with_revisions(
+    def test_the_header_is_a_list_of_strings_with_revisions(
         self, tables: Catalog, header: str, prefix: str
     ) -> None:
         refused = tables.put(1, "other", If_Unchanged_Under=header)
@@ -165,7 +165,7 @@ class TestHeader:
         assert told["prefix"] == prefix
         assert told["expected"].startswith(f'"{prefix}";revision=')
 
-    def test_any_text_can_be_a_prefix(self, catalog: Catalog) -> None:
+    def test_a_prefix_may_be_any_text(self, catalog: Catalog) -> None:
         for text, written in (("märkte/", "m%c3%a4rkte/"), ('a"b\\c%', "a%22b\\c%25")):
             first = catalog.put(1, f"{text}1").headers["Catalog-Revision"]
             header = f'%"{written}";revision={first}'
@@ -199,23 +199,23 @@ class TestHeader:
             '"a";revision=1 "b";revision=1',
         ],
     )
-    def test_malformed_ones_are_refused(self, catalog: Catalog, header: str) -> None:
+    def test_malformed_headers_are_refused(self, catalog: Catalog, header: str) -> None:
         told = problem(catalog.put(1, If_Unchanged_Under=header), 400, "invalid_condition")
         assert told["header"] == "If-Unchanged-Under"
 
-    def test_no_range_is_dropped_for_being_one_too_many(self, catalog: Catalog) -> None:
+    def test_too_many_ranges_in_the_header_are_refused_not_cut_off(self, catalog: Catalog) -> None:
         header = ", ".join(f'"{n}";revision=0' for n in range(65))
         told = problem(catalog.put(1, If_Unchanged_Under=header), 413, "over_limit")
         assert (told["limit"], told["header"]) == ("ranges_max", "If-Unchanged-Under")
 
-    def test_reads_cant_honour_it(self, tables: Catalog) -> None:
+    def test_reads_refuse_the_header(self, tables: Catalog) -> None:
         for path in ("/documents/tables%2Fa", "/documents", "/export", "/commits", ""):
             answer = tables.client.get(
                 tables.path + path, headers={"If-Unchanged-Under": '"a";revision=1'}
             )
             assert problem(answer, 400, "invalid_condition")["header"] == "If-Unchanged-Under"
 
-    def test_it_counts_as_a_precondition(self, tables: Catalog) -> None:
+    def test_the_header_counts_as_a_precondition(self, tables: Catalog) -> None:
         assert (
             tables.client.put(tables.path, json={"require_precondition": True}).status_code == 201
         )
@@ -223,7 +223,7 @@ class TestHeader:
         header = '"tables/";revision=2'
         assert tables.put(1, "tables/a", If_Unchanged_Under=header).status_code == 200
 
-    def test_a_key_names_its_ranges(self, tables: Catalog) -> None:
+    def test_an_idempotency_key_covers_the_ranges(self, tables: Catalog) -> None:
         for _ in range(2):
             first = tables.put(
                 1, "new", If_Unchanged_Under='"tables/";revision=2', Idempotency_Key="one"
@@ -234,7 +234,7 @@ class TestHeader:
         )
         problem(other, 422, "idempotency_key_reused")
 
-    def test_below_the_floor_nothing_is_written(self, tables: Catalog) -> None:
+    def test_below_the_floor_the_write_is_refused(self, tables: Catalog) -> None:
         assert (
             tables.client.post(f"{tables.path}/compactions", json={"revision": 3}).status_code < 300
         )
@@ -263,7 +263,7 @@ class TestHeader:
         told = json.loads(answer.data)["problem"]
         assert (told["code"], told["pointer"]) == ("invalid_body", f"/if_unchanged_under{at}")
 
-    def test_a_touch_may_be_about_ranges_alone(self, tables: Catalog) -> None:
+    def test_a_touch_may_have_range_conditions_only(self, tables: Catalog) -> None:
         lines = [
             {
                 "catalog": tables.name,

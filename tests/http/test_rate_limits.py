@@ -73,7 +73,7 @@ def refused(answer: TestResponse, *policies: str) -> dict[str, Any]:
     return content
 
 
-def test_every_answer_says_what_is_left(limited: Limited, clock: Clock) -> None:
+def test_every_answer_shows_the_remaining_rate(limited: Limited, clock: Clock) -> None:
     catalog = limited(Rate(REQUESTS, 2, 5), Rate(BODY_BYTES, 100, 5), Rate(OPERATIONS, 4, 5))
     policy = (
         '"requests";q=10;w=5, "body-bytes";q=500;qu="content-bytes";w=5,'
@@ -91,14 +91,14 @@ def test_every_answer_says_what_is_left(limited: Limited, clock: Clock) -> None:
     assert limit_of(catalog.get())["requests"] == (7, 4)
 
 
-def test_principals_are_counted_by_themselves(limited: Limited) -> None:
+def test_each_principal_has_its_own_rate(limited: Limited) -> None:
     catalog = limited(Rate(REQUESTS, 1, 1))
     assert catalog.put(1, Authorization="Bearer a").status_code == 201
     refused(catalog.get(Authorization="Bearer a"), "requests")
     assert catalog.get(Authorization="Bearer b").status_code == 200
 
 
-def test_refusals_by_access_control_cost_as_much(
+def test_a_request_refused_by_access_control_counts_in_full(
     memory_gateway: GatewayService, clock: Clock
 ) -> None:
     app = create_app(
@@ -111,7 +111,7 @@ def test_refusals_by_access_control_cost_as_much(
     refused(catalog.get(), "requests")
 
 
-def test_what_is_open_to_everybody_is_not_limited(limited: Limited) -> None:
+def test_public_routes_are_not_limited(limited: Limited) -> None:
     catalog = limited(Rate(REQUESTS, 1, 1))
     for _ in range(3):
         answer = catalog.client.get("/livez")
@@ -154,7 +154,7 @@ def test_bytes_of_bodies_count(limited: Limited, clock: Clock) -> None:
     assert catalog.put("x" * 58).status_code == 200
 
 
-def test_a_body_of_unknown_length_is_paid_for_afterwards(limited: Limited) -> None:
+def test_a_body_of_unknown_length_is_charged_afterwards(limited: Limited) -> None:
     catalog = limited(Rate(BODY_BYTES, 10, 10))
     headers = {"Transfer-Encoding": "chunked", "Content-Type": "application/json"}
     raw = json.dumps("x" * 198).encode()
@@ -198,7 +198,7 @@ def test_lines_of_a_bulk_request_beyond_the_rate_are_slowed_down_not_refused(
     assert took_s >= 1.9  # 20 at once, and those of three seconds, the last of which is owed
 
 
-def test_a_bulk_body_beyond_the_rate_is_read_slowly(slow_server: Server) -> None:
+def test_a_bulk_body_above_the_rate_is_read_slowly(slow_server: Server) -> None:
     answers, took_s = bulk(slow_server, [line(n, value="x" * 20_000) for n in range(6)])
     assert {answer["status"] for answer in answers} <= {200, 201}
     assert len(answers) == 6

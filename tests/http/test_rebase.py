@@ -1,4 +1,4 @@
-"""`Prefer: rebase`: told whenever it was applied, refused with what stands in its way."""
+"""`Prefer: rebase`: reported whenever it was applied, refused with the overlap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stale(catalog: Catalog) -> str:
     return str(token)
 
 
-def test_it_is_applied_and_told(catalog: Catalog, stale: str) -> None:
+def test_a_rebase_is_applied_and_reported(catalog: Catalog, stale: str) -> None:
     answer = catalog.patch(replace("/b", 5), If_Match=stale, Prefer="rebase, return=minimal")
     assert answer.status_code == 204
     assert answer.headers["Preference-Applied"] == "return=minimal, rebase"
@@ -38,7 +38,7 @@ def test_it_is_applied_and_told(catalog: Catalog, stale: str) -> None:
     assert [each["rebased_from"] for each in commits] == [None, None, token, token]
 
 
-def test_where_it_isnt_needed_nothing_is_told(catalog: Catalog, stale: str) -> None:
+def test_a_rebase_that_was_not_needed_is_not_reported(catalog: Catalog, stale: str) -> None:
     answers = [
         catalog.patch(replace("/b", 5), **REBASE),
         catalog.patch(replace("/b", 6), If_Match=catalog.get().headers["ETag"], **REBASE),
@@ -50,7 +50,7 @@ def test_where_it_isnt_needed_nothing_is_told(catalog: Catalog, stale: str) -> N
     assert stale
 
 
-def test_a_replay_says_the_same(catalog: Catalog, stale: str) -> None:
+def test_a_replay_reports_the_rebase_again(catalog: Catalog, stale: str) -> None:
     headers = {"If_Match": stale, "Idempotency_Key": "i", **REBASE}
     first = catalog.patch(replace("/b", 5), **headers)
     again = catalog.patch(replace("/b", 5), **headers)
@@ -58,19 +58,21 @@ def test_a_replay_says_the_same(catalog: Catalog, stale: str) -> None:
     assert again.headers["Preference-Applied"] == "rebase"
 
 
-def test_what_holds_by_now_is_no_change_and_says_from_where(catalog: Catalog, stale: str) -> None:
+def test_a_rebased_patch_that_changes_nothing_reports_its_base(
+    catalog: Catalog, stale: str
+) -> None:
     answer = catalog.patch(replace("/b", 1), If_Match=stale, **REBASE)
     content = answer.get_json()
     assert (content["changed"], content["rebased_from"]) == (False, stale.strip('"'))
 
 
-def test_a_dry_run_tells_whether_it_could_be(catalog: Catalog, stale: str) -> None:
+def test_a_dry_run_reports_the_rebase(catalog: Catalog, stale: str) -> None:
     answer = catalog.patch(replace("/b", 5), query="?dry_run=true", If_Match=stale, **REBASE)
     assert answer.get_json()["rebased_from"] == stale.strip('"')
     assert catalog.get().get_json()["b"] == 1
 
 
-def test_long_pointers_are_shortened(catalog: Catalog) -> None:
+def test_long_pointers_are_shortened_in_the_refusal(catalog: Catalog) -> None:
     name = "x" * 50_000
     token = catalog.put({name: 1}).headers["ETag"]
     catalog.put({name: 2})
@@ -79,7 +81,7 @@ def test_long_pointers_are_shortened(catalog: Catalog) -> None:
     assert len(answer.data) < 5000
 
 
-def test_only_so_many_tokens_can_be_rebased_from(catalog: Catalog, stale: str) -> None:
+def test_the_number_of_tokens_to_rebase_from_is_bounded(catalog: Catalog, stale: str) -> None:
     tags = [stale, *(f'"{number:x}-00000000"' for number in range(1, 9))]
     allowed = catalog.patch(replace("/b", 5), If_Match=", ".join(tags[:8]), **REBASE)
     assert allowed.get_json()["rebased_from"] == stale.strip('"')
@@ -107,7 +109,7 @@ def test_only_so_many_tokens_can_be_rebased_from(catalog: Catalog, stale: str) -
     problem(without, 412, "precondition_failed")
 
 
-def test_what_is_too_much_to_compare_is_not_rebased(
+def test_a_change_too_large_to_compare_is_not_rebased(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebase, "EXAMINED_MAX", 10_000)

@@ -148,7 +148,7 @@ def test_a_composite_shows_each_stale_document(written: Catalog) -> None:
     assert refused["current"] == shown(written)
 
 
-def test_contents_that_were_not_read_for_the_decision_are_shown() -> None:
+def test_large_contents_are_shown_although_the_decision_did_not_read_them() -> None:
     """Large documents of which only the token counts are decided on without their contents."""
     store = MemoryStore()
     large = {f"large-{n}": ["x" * 1000] * 900 for n in range(30)}
@@ -174,7 +174,7 @@ def _catalog_on(store: MemoryStore) -> Catalog:
     )
 
 
-def test_a_line_of_a_bulk_request_shows_it(written: Catalog) -> None:
+def test_a_refused_bulk_line_shows_the_document(written: Catalog) -> None:
     lines = [
         {"op": "put", "value": 1, "if_match": "1-00000000"},
         {"op": "patch", "patch": [{"op": "test", "path": "/n", "value": 1}]},
@@ -195,7 +195,7 @@ def test_a_line_of_a_bulk_request_shows_it(written: Catalog) -> None:
     assert (done["status"], done["changed"]) == (200, True)
 
 
-def test_opening_and_committing_an_upload_shows_it(written: Catalog) -> None:
+def test_a_refused_upload_shows_the_document_at_opening_and_at_commit(written: Catalog) -> None:
     asked = {"key": "k", "if_match": "1-00000000"}
     refused = problem(send(written, "POST", "/uploads", asked, **SHOW), 412, "precondition_failed")
     assert refused["current"] == shown(written)
@@ -218,7 +218,7 @@ def test_settings_are_shown_too(written: Catalog) -> None:
     assert refused["current"]["value"] == settings
 
 
-def test_told_again_under_its_key_it_shows_the_document_of_the_first_time(
+def test_a_replayed_refusal_shows_the_document_of_the_first_time(
     written: Catalog,
 ) -> None:
     def put() -> dict[str, Any]:
@@ -233,14 +233,14 @@ def test_told_again_under_its_key_it_shows_the_document_of_the_first_time(
     assert put()["current"] == first
 
 
-def test_of_no_document_there_is_nothing_to_show(written: Catalog) -> None:
+def test_a_refusal_without_a_document_shows_none(written: Catalog) -> None:
     answer = written.put(1, key="none", If_Match=STALE, **SHOW)
     assert "current" not in problem(answer, 412, "precondition_failed")
     missing = written.patch({"op": "add", "path": "/a", "value": 1}, key="none", **SHOW)
     assert "current" not in problem(missing, 404, "document_not_found")
 
 
-def test_a_write_that_is_applied_keeps_its_form(written: Catalog) -> None:
+def test_an_applied_write_is_answered_as_usual(written: Catalog) -> None:
     answer = written.put({"n": 3}, Prefer="refusal=representation")
     assert answer.get_json()["changed"] is True
     assert "Preference-Applied" not in answer.headers

@@ -61,7 +61,7 @@ TWO_PATCHES = b'{"patch":[],"patch":[{"op":"remove","path":"/a"}]}'
         ("PUT", JSON, b'{"a":"1","a":":::\\u003a"}', "/a", None),
     ],
 )
-def test_documents_and_their_patches(
+def test_repeated_members_of_documents_and_patches_are_refused(
     catalog: Catalog, method: str, kind: str, raw: bytes, pointer: str, operation: int | None
 ) -> None:
     catalog.put({"a": 1})
@@ -69,7 +69,7 @@ def test_documents_and_their_patches(
     assert catalog.head_revision() == 1
 
 
-def test_attributes_and_settings(catalog: Catalog) -> None:
+def test_repeated_members_of_attributes_and_settings_are_refused(catalog: Catalog) -> None:
     catalog.put({"a": 1})
     attributes = f"{catalog.path}/attributes/k"
     twice = b'{"owner":"a","owner":"b"}'
@@ -98,14 +98,16 @@ def test_attributes_and_settings(catalog: Catalog) -> None:
         ),
     ],
 )
-def test_transactions(catalog: Catalog, raw: bytes, pointer: str) -> None:
+def test_repeated_members_of_transactions_are_refused(
+    catalog: Catalog, raw: bytes, pointer: str
+) -> None:
     catalog.put({"a": 1})
     answer = catalog.client.post(f"{catalog.path}/transactions", data=raw, content_type=JSON)
     refused(answer, pointer)
     assert catalog.head_revision() == 1
 
 
-def test_lines_of_a_bulk_request(client: FlaskClient, catalog: Catalog) -> None:
+def test_repeated_members_of_bulk_lines_are_refused(client: FlaskClient, catalog: Catalog) -> None:
     catalog.put({"a": 1})
     lines = [
         ('"op":"delete","op":"touch"', "/op", None),
@@ -138,7 +140,7 @@ def test_lines_of_a_bulk_request(client: FlaskClient, catalog: Catalog) -> None:
     assert catalog.head_revision() == 1
 
 
-def test_uploads_pins_and_compactions(catalog: Catalog) -> None:
+def test_repeated_members_of_uploads_pins_and_compactions_are_refused(catalog: Catalog) -> None:
     catalog.put({"a": 1})
     client = catalog.client
     uploads = f"{catalog.path}/uploads"
@@ -172,7 +174,7 @@ _texts = st.recursive(
 
 
 @given(_texts)
-def test_counting_colons_finds_what_counting_names_finds(text: str) -> None:
+def test_counting_colons_finds_the_same_repeats_as_counting_names(text: str) -> None:
     """The proof in ``repeated_member``, tried; and its way leads to such a member."""
     value = msgspec.json.decode(text)
     way = repeated_member(text.encode(), msgspec.json.encode(value))

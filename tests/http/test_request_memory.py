@@ -66,7 +66,7 @@ def reader_of(gateway: GatewayService) -> Any:
 HEAVY_ACL: Any = {"acl": {"read": ["*b" * 250] * 100}}
 
 
-def test_pages_end_where_acls_get_heavy(store: Store) -> None:
+def test_pages_end_early_if_acls_are_large(store: Store) -> None:
     """As they do where contents do: nothing but acls is read of many documents otherwise."""
     gateway = gateway_with(store)
     names = [f"k{number:03}" for number in range(200)]
@@ -91,7 +91,7 @@ def test_pages_end_where_acls_get_heavy(store: Store) -> None:
     assert reader_of(gateway).hidden_keys(names) == frozenset(names)
 
 
-def test_a_revert_is_refused_before_its_states_are_all_there(store: Store) -> None:
+def test_a_revert_that_needs_too_much_memory_is_refused_early(store: Store) -> None:
     gateway = gateway_with(store, request_bytes_max=32 * MIB)
     catalog = catalog_of(gateway)
     assert catalog.put([f"{number:05}" for number in range(20_000)]).status_code == 201
@@ -115,7 +115,7 @@ def test_a_revert_is_refused_before_its_states_are_all_there(store: Store) -> No
     assert gateway.memory.readings().held_bytes == 0
 
 
-def test_a_seat_and_what_an_answer_takes_are_held_until_it_was_sent(store: Store) -> None:
+def test_an_answer_holds_its_seat_and_memory_until_it_is_sent(store: Store) -> None:
     gateway = gateway_with(store)
     catalog = catalog_of(gateway, reads_in_flight_max=1)
     catalog.put("x" * MIB)
@@ -139,7 +139,7 @@ def test_a_seat_and_what_an_answer_takes_are_held_until_it_was_sent(store: Store
         "partitions?count=2",
     ],
 )
-def test_whoever_reads_waits_while_others_hold_all(
+def test_a_reader_waits_while_others_hold_all_memory(
     path: str, store: Store, eventually: Eventually
 ) -> None:
     gateway = gateway_with(store, bytes_max=64 * MIB, request_bytes_max=64 * MIB)
@@ -161,7 +161,7 @@ def test_whoever_reads_waits_while_others_hold_all(
     assert gateway.memory.readings().held_bytes == 0
 
 
-def test_who_waits_in_vain_is_told_to_try_again() -> None:
+def test_a_request_that_waited_in_vain_for_memory_can_be_retried() -> None:
     gateway = gateway_with(MemoryStore(), bytes_max=64 * MIB, patience_s=0.01)
     catalog = catalog_of(gateway)
     catalog.put(1)
@@ -175,7 +175,7 @@ def test_who_waits_in_vain_is_told_to_try_again() -> None:
     assert catalog.client.get(f"{catalog.path}/documents").status_code == 200
 
 
-def test_forty_clients_of_heavy_pages_take_no_more_than_is_said(mongodb_uri: str) -> None:
+def test_forty_clients_of_heavy_pages_stay_within_the_memory_bound(mongodb_uri: str) -> None:
     """A worker's own memory; about 2 GiB without the account."""
     heavy = json.dumps([{"a": number, "b": [f"x{number}"]} for number in range(40_000)]).encode()
     import http.client
@@ -232,7 +232,7 @@ def with_a_log(**memory: Any) -> GatewayService:
     return gateway
 
 
-def test_events_from_the_log_are_on_the_account_until_they_are_taken() -> None:
+def test_events_from_the_log_are_charged_until_they_are_taken() -> None:
     """Streams that nobody reads hold a page each: hundreds filled a worker."""
     gateway = with_a_log()
     pieces = stream_of(gateway)
@@ -244,7 +244,7 @@ def test_events_from_the_log_are_on_the_account_until_they_are_taken() -> None:
     assert gateway.memory.readings().held_bytes < 100_000  # of the last page
 
 
-def test_a_feed_that_finds_no_room_ends_with_an_event() -> None:
+def test_a_feed_without_room_ends_with_an_event() -> None:
     gateway = with_a_log(bytes_max=40 * MIB, patience_s=0.0)
     other = gateway.memory.account()
     other.take(MIB * 20)
@@ -252,7 +252,7 @@ def test_a_feed_that_finds_no_room_ends_with_an_event() -> None:
     other.close()
 
 
-def test_what_is_only_kept_can_be_dropped() -> None:
+def test_cached_data_can_be_dropped() -> None:
     """Before somebody looks through all objects for cycles."""
     gateway = gateway_with(MemoryStore())
     for n in range(24):
@@ -274,7 +274,7 @@ class Ended:
         self.decided.append(observed.decided_write)
 
 
-def test_what_was_decided_is_gone_while_its_answer_waits_to_be_sent() -> None:
+def test_a_decision_is_released_while_its_answer_waits_to_be_sent() -> None:
     seen = Ended()
     app = create_app(gateway_with(MemoryStore()), observers=[seen])
     catalog = Catalog(app.test_client(), "c")
@@ -299,7 +299,7 @@ _NO_MEMORY: dict[str, tuple[Any, str, str, str]] = {
 
 
 @pytest.mark.parametrize("place", _NO_MEMORY)
-def test_where_no_memory_is_left_the_answer_says_whether_it_was_applied(
+def test_a_request_that_runs_out_of_memory_reports_whether_it_was_applied(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, name, method, applied = _NO_MEMORY[place]
@@ -330,7 +330,7 @@ class _Unread(BytesIO):
         raise MemoryError
 
 
-def test_what_met_a_lack_of_memory_is_freed_before_its_answer_is_made(
+def test_memory_is_freed_before_the_out_of_memory_answer_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Taken:

@@ -43,7 +43,7 @@ class TestCompactions:
 
 
 class TestPins:
-    def test_a_pin_says_what_it_holds(self, written: Catalog) -> None:
+    def test_a_pin_shows_its_terms(self, written: Catalog) -> None:
         before = datetime.now(UTC)
         answer = post(written, "pins", {"revision": 2, "seconds": 600, "note": "spark"})
         content = answer.get_json()
@@ -55,7 +55,7 @@ class TestPins:
         assert written.client.get(location).get_json() == content
         assert written.client.get(f"{written.path}/pins").get_json() == {"pins": [content]}
 
-    def test_it_is_renewed(self, written: Catalog) -> None:
+    def test_a_pin_can_be_renewed(self, written: Catalog) -> None:
         held = pin(written, revision=2, seconds=5)
         path = f"{written.path}/pins/{held['pin']}"
         renewed = written.client.put(path, json={"seconds": 5000})
@@ -64,7 +64,7 @@ class TestPins:
         assert renewed.get_json()["expires"] > held["expires"]
         assert written.client.get(path).get_json() == renewed.get_json()
 
-    def test_it_holds_no_longer_than_allowed(self, written: Catalog) -> None:
+    def test_a_pin_longer_than_allowed_is_refused(self, written: Catalog) -> None:
         told = problem(post(written, "pins", {"seconds": 86_401}), 413, "over_limit")
         assert (told["limit"], told["maximum"]) == ("pin_seconds_max", 86_400)
         path = f"{written.path}/pins/{pin(written)['pin']}"
@@ -91,7 +91,9 @@ class TestPins:
         ("compactions", {"revision": 1, "force": True}, "/force"),
     ],
 )
-def test_a_bad_body_is_told_where(written: Catalog, what: str, body: Any, pointer: str) -> None:
+def test_a_bad_body_is_refused_with_its_pointer(
+    written: Catalog, what: str, body: Any, pointer: str
+) -> None:
     assert problem(post(written, what, body), 400, "invalid_body")["pointer"] == pointer
 
 

@@ -1,4 +1,4 @@
-"""Commits undone and documents brought back, on a catalog that others go on writing to."""
+"""Commits undone and documents brought back, on a catalog that others keep writing to."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def beside(catalog: Catalog, key: str = "k") -> Any:
 
 
 class TestUndo:
-    def test_a_change_is_undone_and_what_came_after_is_kept(self, catalog: Catalog) -> None:
+    def test_a_change_is_undone_and_later_changes_are_kept(self, catalog: Catalog) -> None:
         catalog.put({"a": 1, "b": 1})
         catalog.merge({"a": 2})
         catalog.merge({"b": 2})
@@ -65,7 +65,9 @@ class TestUndo:
         assert commit["changes"] == done["changes"]
         assert commit["message"] == "reverts 2"
 
-    def test_created_documents_go_and_deleted_ones_come_back(self, catalog: Catalog) -> None:
+    def test_created_documents_are_deleted_and_deleted_ones_restored(
+        self, catalog: Catalog
+    ) -> None:
         catalog.put({"old": 1}, key="gone")
         attributes(catalog, "gone", {"team": "a"})
         revision = transact(
@@ -87,7 +89,7 @@ class TestUndo:
         assert (value(catalog, "from"), value(catalog, "to")) == ({"n": 1}, None)
         assert beside(catalog, "from") == {"team": "a"}
 
-    def test_attributes_are_undone_beside_content(self, catalog: Catalog) -> None:
+    def test_attributes_are_undone_without_the_content(self, catalog: Catalog) -> None:
         catalog.put({"n": 1})
         attributes(catalog, "k", {"team": "a"})
         attributes(catalog, "k", {"team": "b", "cost": 1})
@@ -96,7 +98,7 @@ class TestUndo:
         assert (value(catalog), beside(catalog)) == ({"n": 2}, {"team": "a"})
         assert (done["changes"][0]["action"], done["changes"][0]["patch"]) == ("attributes", [])
 
-    def test_several_commits_are_one_commit(self, catalog: Catalog) -> None:
+    def test_several_commits_are_undone_in_one_commit(self, catalog: Catalog) -> None:
         for number in range(4):
             catalog.put({"n": number, "other": 0})
         catalog.merge({"other": 1})
@@ -115,7 +117,7 @@ class TestUndo:
             "fields": [{"id": "new"}, {"id": "b", "t": "int", "doc": "x"}, fields[0]]
         }
 
-    def test_commits_with_others_between_them(self, catalog: Catalog) -> None:
+    def test_commits_that_are_not_adjacent_can_be_undone(self, catalog: Catalog) -> None:
         catalog.put({"a": 0, "b": 0, "c": 0})
         for name in ("a", "b", "c"):
             catalog.merge({name: 1})
@@ -133,7 +135,7 @@ class TestUndo:
         revert(catalog, 6)
         assert value(catalog) is None
 
-    def test_of_contested_places_those_are_forced_that_are_named(self, catalog: Catalog) -> None:
+    def test_force_applies_to_the_named_places_only(self, catalog: Catalog) -> None:
         catalog.put({"a": {"x": 1, "y": 1}, "b": 1, "c": 1})
         attributes(catalog, "k", {"team": "a"})
         catalog.put({"a": {"x": 2, "y": 2}, "b": 2, "c": 2})
@@ -154,7 +156,7 @@ class TestUndo:
         assert value(catalog) == {"a": {"x": 1, "y": 1}, "b": 3, "c": 1}
         assert beside(catalog) == {"team": "a"}
 
-    def test_a_document_goes_only_where_all_of_its_places_are_forced(
+    def test_a_document_is_deleted_only_if_all_its_places_are_forced(
         self, catalog: Catalog
     ) -> None:
         catalog.put({"a": 1, "b": 1})
@@ -172,7 +174,7 @@ class TestUndo:
         )
         assert value(catalog) is None
 
-    def test_items_of_declared_lists_are_named_by_their_keys_in_one_that_is_to_go(
+    def test_places_in_declared_lists_of_a_document_to_delete_are_named_by_key(
         self, catalog: Catalog
     ) -> None:
         arrays = [
@@ -206,7 +208,9 @@ class TestUndo:
             ([{"key": "k", "pointer": ""}] * 1001, "/force"),
         ],
     )
-    def test_forced_places_are_places(self, catalog: Catalog, force: Any, pointer: str) -> None:
+    def test_an_invalid_forced_place_is_refused(
+        self, catalog: Catalog, force: Any, pointer: str
+    ) -> None:
         catalog.put({"a": 1})
         told = problem(send(catalog, {"revisions": [1], "force": force}), 400, "invalid_body")
         assert told["pointer"] == pointer
@@ -220,7 +224,7 @@ class TestUndo:
         told = catalog.client.get(f"{catalog.path}/commits/{done['revision']}").get_json()
         assert told["message"] == "reverts 1 under 'a/'"
 
-    def test_what_is_undone_already_makes_no_commit(self, catalog: Catalog) -> None:
+    def test_undoing_something_already_undone_makes_no_commit(self, catalog: Catalog) -> None:
         catalog.put({"a": 1})
         catalog.put({"a": 2})
         catalog.put({"a": 1})
@@ -236,7 +240,7 @@ class TestUndo:
         revert(catalog, 2)
         assert catalog.client.get(catalog.path).get_json()["settings"] is None
 
-    def test_settings_that_were_changed_since_are_named_in_words(self, catalog: Catalog) -> None:
+    def test_changed_settings_are_named_in_the_refusal(self, catalog: Catalog) -> None:
         for commits in (10, 20, 30):
             catalog.client.put(catalog.path, json={"retention": {"commits": commits}})
         refused = problem(send(catalog, {"revisions": [2]}), 409, "changed_since")
@@ -244,7 +248,7 @@ class TestUndo:
             "'/retention/commits' of the catalog's settings changed after the commits to undo"
         )
 
-    def test_a_catalog_that_was_deleted_comes_back(self, catalog: Catalog) -> None:
+    def test_a_deleted_catalog_is_restored(self, catalog: Catalog) -> None:
         catalog.client.put(catalog.path, json={"schemas": {"x": {}}})
         for key in "abc":
             catalog.put({"key": key}, key=key)
@@ -256,8 +260,8 @@ class TestUndo:
         assert [value(catalog, key) for key in "abc"] == [{"key": key} for key in "abc"]
 
 
-class TestBack:
-    def test_documents_are_brought_to_what_they_were(self, catalog: Catalog) -> None:
+class TestRestore:
+    def test_documents_are_restored_to_an_earlier_revision(self, catalog: Catalog) -> None:
         catalog.put({"n": 1}, key="t/a")
         catalog.put({"n": 1}, key="t/gone")
         catalog.put({"n": 1}, key="u")
@@ -273,7 +277,7 @@ class TestBack:
         told = catalog.client.get(f"{catalog.path}/differences?from=3&prefix=t/").get_json()
         assert told["differences"] == []
 
-    def test_from_says_up_to_where_the_client_has_seen_it(self, catalog: Catalog) -> None:
+    def test_from_names_the_revision_that_the_client_saw(self, catalog: Catalog) -> None:
         catalog.put({"a": 1, "b": 1})
         catalog.merge({"a": 2})
         catalog.merge({"b": 2})
@@ -283,7 +287,7 @@ class TestBack:
         (place,) = refused(catalog, {"to": 1, "from": 2})
         assert (place["pointer"], place["value"]) == ("/a", 3)
 
-    def test_settings_stay(self, catalog: Catalog) -> None:
+    def test_settings_are_not_restored(self, catalog: Catalog) -> None:
         catalog.put(1)
         catalog.client.put(catalog.path, json={"retention": {"commits": 10}})
         catalog.put(2)
@@ -328,7 +332,9 @@ class TestOwners:
         assert owned_apply(catalog, {"rows": 7}, "nightly").status_code == 200
         assert value(catalog) == {"rows": 7}
 
-    def test_also_under_the_same_value(self, catalog: Catalog) -> None:
+    def test_undoing_a_takeover_gives_the_field_back_even_if_the_value_is_equal(
+        self, catalog: Catalog
+    ) -> None:
         """Whoever set the value back by hand has not given the field back."""
         owned_apply(catalog, {"rows": 1}, "nightly")
         catalog.merge({"rows": 2})
@@ -339,7 +345,7 @@ class TestOwners:
         assert revert(catalog, to=3)["changed"] is True
         assert owners(catalog) == {"/rows": [("anonymous", 2, True)]}
 
-    def test_a_deleted_document_comes_back_with_its_owners(self, catalog: Catalog) -> None:
+    def test_a_deleted_document_is_restored_with_its_owners(self, catalog: Catalog) -> None:
         owned_apply(catalog, {"rows": 1, "by": {"team": "x"}}, "nightly")
         owned_apply(catalog, {"rows": 1}, "b")
         before = owners(catalog)
@@ -364,7 +370,7 @@ class TestOwners:
         revert(catalog, revision)
         assert owners(catalog, "a") == owners(catalog, "b") == {"/n": [("nightly", 1, False)]}
 
-    def test_letting_go_and_joining_are_undone(self, catalog: Catalog) -> None:
+    def test_letting_go_and_co_owning_are_undone(self, catalog: Catalog) -> None:
         owned_apply(catalog, {"rows": 1}, "a")
         owned_apply(catalog, {"rows": 1}, "b")
         owned_apply(catalog, {}, "a")
@@ -374,7 +380,7 @@ class TestOwners:
         revert(catalog, 2)
         assert owners(catalog) == {"/rows": [("a", 1, False), ("c", 4, False)]}
 
-    def test_who_came_since_is_told(self, catalog: Catalog) -> None:
+    def test_a_later_owner_gets_a_conflict(self, catalog: Catalog) -> None:
         catalog.put({"rows": 1})
         catalog.merge({"rows": 2})
         owned_apply(catalog, {"rows": 2}, "late")
@@ -383,7 +389,7 @@ class TestOwners:
         assert owners(catalog) == {"/rows": [("anonymous", 4, True)]}
         problem(owned_apply(catalog, {"rows": 2}, "late"), 409, "owned_by_others")
 
-    def test_what_is_skipped_keeps_its_owners_and_what_is_forced_has_its_former(
+    def test_skipped_places_keep_their_owners_and_forced_ones_get_the_former_owners(
         self, catalog: Catalog
     ) -> None:
         owned_apply(catalog, {"a": 1, "b": 1}, "nightly")
@@ -414,7 +420,7 @@ class TestConflict:
         attributes(catalog, "k", {"team": "y", "cost": 1})
         return catalog
 
-    def test_what_was_changed_since_is_named_and_refuses_it(self, changed: Catalog) -> None:
+    def test_a_later_change_of_the_same_place_refuses_the_revert(self, changed: Catalog) -> None:
         assert refused(changed, {"revisions": [2]}) == [
             {
                 "key": "k",
@@ -441,7 +447,7 @@ class TestConflict:
         (place,) = refused(catalog, {"revisions": [2, 3]})
         assert (place["value"], place["wanted"]) == (9, 1)
 
-    def test_it_can_be_skipped(self, changed: Catalog) -> None:
+    def test_a_contested_place_can_be_skipped(self, changed: Catalog) -> None:
         done = revert(changed, 2, conflict="skip")
         assert value(changed) == {"a": 3, "b": 1, "c": 3}
         assert beside(changed) == {"team": "y"}
@@ -450,12 +456,12 @@ class TestConflict:
             {"key": "k", "part": "attributes", "pointer": "/team"},
         ]
 
-    def test_it_can_be_forced(self, changed: Catalog) -> None:
+    def test_a_contested_place_can_be_forced(self, changed: Catalog) -> None:
         done = revert(changed, 2, conflict="force")
         assert (value(changed), beside(changed)) == ({"a": 1, "b": 1, "c": 3}, {})
         assert done["skipped"] == []
 
-    def test_a_document_that_is_to_go_names_what_was_changed_in_it(self, catalog: Catalog) -> None:
+    def test_a_document_to_delete_lists_what_changed_in_it(self, catalog: Catalog) -> None:
         catalog.put({"a": 1, "l": [1]})
         catalog.merge({"a": 2, "new": 1})
         attributes(catalog, "k", {"team": "x"})
@@ -468,7 +474,7 @@ class TestConflict:
         revert(catalog, 1, conflict="force")
         assert value(catalog) is None
 
-    def test_a_document_that_went_since_is_one_place(self, catalog: Catalog) -> None:
+    def test_a_document_deleted_since_is_one_contested_place(self, catalog: Catalog) -> None:
         catalog.put({"a": 1})
         catalog.merge({"a": 2})
         catalog.delete()
@@ -478,14 +484,14 @@ class TestConflict:
         revert(catalog, 2, conflict="force")
         assert value(catalog) == {"a": 1}
 
-    def test_a_document_that_was_made_anew_is_one_place(self, catalog: Catalog) -> None:
+    def test_a_document_re_created_since_is_one_contested_place(self, catalog: Catalog) -> None:
         catalog.put({"a": 1})
         catalog.delete()
         catalog.put("another")
         (place,) = refused(catalog, {"revisions": [2]})
         assert (place["value"], place["wanted"]) == ("another", {"a": 1})
 
-    def test_one_conflict_refuses_all_documents(self, catalog: Catalog) -> None:
+    def test_one_conflict_refuses_the_whole_revert(self, catalog: Catalog) -> None:
         catalog.put(1, key="a")
         catalog.put(1, key="b")
         revision = transact(
@@ -543,7 +549,9 @@ class TestTerms:
         told = catalog.client.get(f"{catalog.path}/outcomes/y").get_json()
         assert (told["applied"], told["problem"]["code"]) == (False, "revision_compacted")
 
-    def test_a_revert_to_what_is_yet_to_come_is_refused_once(self, catalog: Catalog) -> None:
+    def test_a_refused_revert_to_a_future_revision_stays_refused_under_its_key(
+        self, catalog: Catalog
+    ) -> None:
         catalog.put(1)
         problem(send(catalog, {"to": 2}, Idempotency_Key="x"), 404, "revision_not_found")
         catalog.put(2)
@@ -553,7 +561,7 @@ class TestTerms:
         assert again.headers["Idempotency-Replayed"] == "true"
         assert catalog.get().get_json() == 3
 
-    def test_a_refusal_under_a_key_is_told_again(self, catalog: Catalog) -> None:
+    def test_a_refused_revert_is_replayed_under_its_key(self, catalog: Catalog) -> None:
         for number in range(3):
             catalog.put(number)
         first = send(catalog, {"revisions": [2]}, Idempotency_Key="x")
@@ -562,7 +570,7 @@ class TestTerms:
         told = [problem(each, 409, "changed_since")["contested"] for each in (first, again)]
         assert told[0] == told[1]
 
-    def test_author_message_and_conditions(self, catalog: Catalog) -> None:
+    def test_a_revert_may_have_a_message_an_author_and_conditions(self, catalog: Catalog) -> None:
         catalog.put(1)
         catalog.put(2)
         asked = {"revisions": [2], "message": "back"}
@@ -575,7 +583,7 @@ class TestTerms:
         told = catalog.client.get(f"{catalog.path}/commits/3").get_json()
         assert (told["message"], told["author"]) == ("back", "anonymous")
 
-    def test_a_minimal_answer_leaves_the_changes_out(self, catalog: Catalog) -> None:
+    def test_a_minimal_answer_omits_the_changes(self, catalog: Catalog) -> None:
         catalog.put(1)
         done = send(catalog, {"revisions": [1]}, Prefer="return=minimal").get_json()
         assert (done["changed"], "changes" in done) == (True, False)
@@ -601,7 +609,7 @@ class TestTerms:
         catalog.put(1)
         assert problem(send(catalog, body), 400, "invalid_body")["pointer"] == pointer
 
-    def test_revisions_that_are_not_there(self, catalog: Catalog) -> None:
+    def test_unknown_and_compacted_revisions_are_refused(self, catalog: Catalog) -> None:
         problem(send(catalog, {"to": 0}), 404, "catalog_not_found")
         for number in range(5):
             catalog.put(number)
@@ -613,7 +621,7 @@ class TestTerms:
         revert(catalog, 4, conflict="force")
         assert value(catalog) == 2
 
-    def test_schemas_and_limits_hold(
+    def test_schemas_and_limits_apply(
         self, catalog: Catalog, memory_gateway: GatewayService
     ) -> None:
         catalog.put({"n": 1}, key="t")
@@ -701,8 +709,8 @@ def test_the_last_commit_reverted_gives_exactly_the_state_before(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_reverted_later_is_what_the_oracle_says(catalog: Catalog, seed: int) -> None:
-    """The oracle: the recorded patches of each document, done anew without the undone commit."""
+def test_a_later_revert_gives_what_the_oracle_computes(catalog: Catalog, seed: int) -> None:
+    """The oracle applies the recorded patches of each document without the undone commit."""
     rng = random.Random(100 + seed)
     catalog.put(dict.fromkeys("wxyz", 0))
     for _ in range(8):

@@ -53,7 +53,7 @@ def test_livez_answers_without_a_database(app_without_database: Flask) -> None:
     assert (answer.status_code, answer.get_json()) == (200, {"status": "alive"})
 
 
-def test_readyz_asks_the_database(client: FlaskClient, app_without_database: Flask) -> None:
+def test_readyz_checks_the_database(client: FlaskClient, app_without_database: Flask) -> None:
     assert client.get("/readyz").get_json() == {"status": "ready"}
     answer = app_without_database.test_client().get("/readyz")
     problem(answer, 503, "store_unavailable")
@@ -72,7 +72,7 @@ def test_without_a_database_everything_is_503_and_not_applied(app_without_databa
         assert (content["applied"], content["retryable"]) == ("no", True)
 
 
-def test_the_contract_is_served_if_it_is_there(
+def test_openapi_yaml_is_served_if_it_exists(
     memory_gateway: GatewayService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "openapi.yaml"
@@ -100,12 +100,12 @@ def test_headers_can_be_added_to_an_answer(
 
 
 @pytest.mark.parametrize("name", ["a", "trace:4bf92f35-77b3.4da6_a3/ce=", "x" * 128])
-def test_a_sane_request_id_is_kept(client: FlaskClient, name: str) -> None:
+def test_a_valid_request_id_is_kept(client: FlaskClient, name: str) -> None:
     assert client.get("/livez", headers={"X-Request-Id": name}).headers["X-Request-Id"] == name
 
 
 @pytest.mark.parametrize("name", [None, "", "a b", "x" * 129, "é", 'a"b', "<script>"])
-def test_otherwise_one_is_made(client: FlaskClient, name: str | None) -> None:
+def test_without_a_valid_request_id_one_is_generated(client: FlaskClient, name: str | None) -> None:
     headers = {} if name is None else {"X-Request-Id": name}
     made = [client.get("/livez", headers=headers).headers["X-Request-Id"] for _ in range(2)]
     assert all(re.fullmatch("[0-9a-f]{16}", each) for each in made)
@@ -120,7 +120,7 @@ def test_otherwise_one_is_made(client: FlaskClient, name: str | None) -> None:
         "/v1/catalogs/c/commits/1/",
     ],
 )
-def test_a_route_that_isnt_there_is_a_404_problem(client: FlaskClient, path: str) -> None:
+def test_an_unknown_route_is_a_404_problem(client: FlaskClient, path: str) -> None:
     told = problem(client.get(path), 404, "route_not_found")
     assert "/v1/catalogs/{catalog}/documents/{key}" in told["detail"], "where to look"
 
@@ -134,7 +134,7 @@ def test_a_route_that_isnt_there_is_a_404_problem(client: FlaskClient, path: str
         ("PUT", "/livez", "GET, HEAD"),
     ],
 )
-def test_a_method_that_isnt_there_is_405_with_those_that_are(
+def test_an_unsupported_method_is_405_with_the_allowed_ones(
     client: FlaskClient, method: str, path: str, allowed: str
 ) -> None:
     answer = client.open(path, method=method)
@@ -149,7 +149,7 @@ def calls(app: Flask) -> Iterator[tuple[str, str]]:
             yield method, re.sub(r"<[^>]+>", "1", rule.rule)
 
 
-def test_a_parameter_that_isnt_known_changes_nothing(client: FlaskClient) -> None:
+def test_an_unknown_parameter_changes_nothing(client: FlaskClient) -> None:
     """Such as ``dry_run``, where there is none."""
     found = list(calls(client.application))
     assert ("DELETE", "/v1/tokens/1") in found
@@ -166,7 +166,7 @@ def test_a_parameter_that_isnt_known_changes_nothing(client: FlaskClient) -> Non
         *("/v1/catalogs/c/export", "/v1/catalogs/c/commits"),
     ],
 )
-def test_why_the_database_is_out_of_reach_stands_in_the_log_alone(
+def test_the_reason_for_a_database_outage_is_in_the_log_only(
     app_without_database: Flask, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver names hosts and their state, which is nothing for strangers."""
@@ -178,7 +178,7 @@ def test_why_the_database_is_out_of_reach_stands_in_the_log_alone(
     assert DRIVER_SAYS in caplog.text
 
 
-def test_writes_tell_nothing_of_it_either(app_without_database: Flask) -> None:
+def test_writes_do_not_reveal_the_reason_either(app_without_database: Flask) -> None:
     client = app_without_database.test_client()
     line = b'{"catalog":"c","op":"put","key":"k","value":1}'
     for answer in (

@@ -219,7 +219,7 @@ ATTACKS: dict[Callable[[Worker], Answered], tuple[int, ...]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_nobody_waits_for_a_heavy_request(
+def test_a_heavy_request_blocks_no_other(
     worker: Worker, attack: Callable[[Worker], Answered]
 ) -> None:
     before = worker.metric("gateway_longest_slice_seconds")  # if an attack before it was too long
@@ -241,7 +241,9 @@ def test_others_are_answered_while_a_heavy_request_is_computed(worker: Worker) -
     assert answered
 
 
-def test_what_is_too_heavy_is_refused_and_its_key_decides_nothing(mongodb_uri: str) -> None:
+def test_a_request_that_is_too_heavy_is_refused_and_its_key_decides_nothing(
+    mongodb_uri: str,
+) -> None:
     with (
         own_database(mongodb_uri) as database,
         RunningGateway(mongodb_uri, database, workers=1, request_cpu_ms=50) as running,

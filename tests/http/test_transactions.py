@@ -113,12 +113,12 @@ class TestAnswers:
         assert then(catalog, put("c", 3), If_Match=answer.headers["ETag"]).status_code == 200
         assert then(catalog, put("c", 4), If_Match=answer.headers["ETag"]).status_code == 412
 
-    def test_a_tag_that_would_be_too_long_is_left_out(self, catalog: Catalog) -> None:
+    def test_a_tag_that_would_be_too_long_is_omitted(self, catalog: Catalog) -> None:
         answer = then(catalog, *(put(f"key-{n}" * 20, n) for n in range(100)))
         assert done(answer)["changed"]
         assert "ETag" not in answer.headers
 
-    def test_what_changes_nothing_has_no_commit(self, table: Catalog) -> None:
+    def test_a_transaction_that_changes_nothing_has_no_commit(self, table: Catalog) -> None:
         for body in ({}, {"then": [put("info", {"n": 1.0})]}, {"then": [act("get", "x")]}):
             content = done(send(table, body))
             assert (content["changed"], content["revision"]) == (False, 1)
@@ -150,9 +150,7 @@ class TestAnswers:
             assert "ETag" not in answer.headers
         assert table.head_revision() == 1
 
-    def test_values_that_would_be_too_much_in_one_answer_are_left_out(
-        self, catalog: Catalog
-    ) -> None:
+    def test_values_too_large_for_one_answer_are_omitted(self, catalog: Catalog) -> None:
         for key in "abcde":
             catalog.put("x" * 4_000_000, key)
         got = done(then(catalog, *(act("get", key) for key in "abcde")))["results"]
@@ -162,7 +160,7 @@ class TestAnswers:
 
 
 class TestCompares:
-    def test_without_else_it_is_refused_with_what_is_there(self, table: Catalog) -> None:
+    def test_without_else_the_refusal_shows_the_current_state(self, table: Catalog) -> None:
         compare = [
             {"key": "info", "etag": "1-x"},
             {"key": "route", "equals": [1]},
@@ -195,7 +193,7 @@ class TestCompares:
         assert [each["current"]["etag"] is not None for each in content["failed_compares"]]
         assert len(answer.data) < 1_100_000
 
-    def test_an_else_that_cant_be_done_says_where(self, table: Catalog) -> None:
+    def test_an_impossible_action_in_else_is_named(self, table: Catalog) -> None:
         body = {"compare": [{"key": "info", "absent": True}], "else": [TOUCH, move("x", "y")]}
         content = problem(send(table, body), 404, "document_not_found")
         assert (content["action"], content["branch"], content["key"]) == (1, "else", "x")
@@ -217,7 +215,7 @@ class TestRefusals:
         ],
     )
     @pytest.mark.parametrize("before", [0, 1])
-    def test_an_action_that_cant_be_done_is_named_and_nothing_is_half_done(
+    def test_an_impossible_action_is_named_and_refuses_the_whole_transaction(
         self, table: Catalog, action: Any, status: int, code: str, before: int
     ) -> None:
         content = problem(then(table, *[put("new", 1)] * before, action), status, code)
@@ -312,12 +310,12 @@ class TestRefusals:
             ({"message": "\ud800"}, "/message"),
         ],
     )
-    def test_what_cant_be_stored_names_the_place(
+    def test_an_unstorable_value_is_refused_with_its_pointer(
         self, table: Catalog, body: Any, pointer: str
     ) -> None:
         assert problem(send(table, body), 422, "unstorable_value")["pointer"] == pointer
 
-    def test_each_value_is_held_to_the_limits_of_a_document(self) -> None:
+    def test_each_value_must_keep_the_limits_of_a_document(self) -> None:
         small = Catalog(behind(document_bytes_max=50, depth_max=3, transaction_actions_max=3), "c")
         deep = [[[1]]]
         assert then(small, put("deep", deep)).status_code == 200
@@ -348,7 +346,7 @@ class TestRefusals:
     ) -> None:
         problem(then(table, put("a", 1), **headers), 400, "invalid_condition")
 
-    def test_other_media_types_methods_and_parameters(self, table: Catalog) -> None:
+    def test_other_media_types_methods_and_parameters_are_refused(self, table: Catalog) -> None:
         path = f"{table.path}/transactions"
         answer = table.client.post(path, data=b"{}", content_type="text/plain")
         problem(answer, 415, "unsupported_media_type")
@@ -365,7 +363,7 @@ class TestRefusals:
             answer = table.client.post(path, data=raw, content_type="application/json")
             problem(answer, 422, "nesting_too_deep")
 
-    def test_a_body_and_a_header_agree_on_the_message(self, table: Catalog) -> None:
+    def test_a_message_in_the_body_and_in_the_header_must_be_equal(self, table: Catalog) -> None:
         body = {"then": [TOUCH], "message": "naïve"}
         problem(send(table, body, Commit_Message="other"), 400, "invalid_header")
         assert done(send(table, body, Commit_Message="na%C3%AFve"))["revision"] == 2
@@ -381,7 +379,7 @@ def behind(**limits: Any) -> FlaskClient:
 
 
 class TestReplays:
-    def test_it_is_answered_as_the_first_time(self, table: Catalog) -> None:
+    def test_a_replay_gives_the_first_result(self, table: Catalog) -> None:
         body = {
             "compare": [{"key": "a", "absent": True}],
             "then": [
@@ -423,7 +421,7 @@ class TestReplays:
             {"then": [put("a", 1)], "else": []},
         ],
     )
-    def test_another_request_under_its_key_is_refused(self, table: Catalog, body: Any) -> None:
+    def test_another_request_under_the_same_key_is_refused(self, table: Catalog, body: Any) -> None:
         done(then(table, put("a", 1), Idempotency_Key="i"))
         problem(send(table, body, Idempotency_Key="i"), 422, "idempotency_key_reused")
 
@@ -435,12 +433,12 @@ class TestReplays:
         dry = done(send(table, {**body, "message": "m", "dry_run": True}, Idempotency_Key="i"))
         assert (dry["changed"], dry["dry_run"], dry["revision"]) == (False, True, first["revision"])
 
-    def test_a_key_of_a_single_write_is_another_request(self, table: Catalog) -> None:
+    def test_a_key_of_a_single_write_cannot_be_reused(self, table: Catalog) -> None:
         table.put(1, "a", Idempotency_Key="i")
         problem(then(table, put("a", 1), Idempotency_Key="i"), 422, "idempotency_key_reused")
 
 
-def test_settings_are_told_without_their_key(table: Catalog) -> None:
+def test_settings_appear_in_commits_without_a_key(table: Catalog) -> None:
     table.client.put(table.path, json={"require_precondition": False})
     (change,) = table.client.get(f"{table.path}/commits/2").get_json()["changes"]
     assert (change["key"], change["action"]) == (None, "settings")

@@ -104,7 +104,7 @@ def test_a_commit_sent_again_gives_the_first_result(catalog: Catalog, uploads: U
     problem(uploads.part(upload, 1, b"1"), 409, "upload_committed")
 
 
-def test_a_commit_that_changed_nothing_changes_nothing_later(
+def test_a_commit_that_was_a_no_op_stays_one_when_repeated(
     catalog: Catalog, uploads: Uploads
 ) -> None:
     catalog.put(1)
@@ -132,7 +132,7 @@ def test_a_dry_run_of_a_commit_commits_nothing(catalog: Catalog, uploads: Upload
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"2**64", b"18446744073709551616"])
-def test_what_is_no_document_leaves_the_parts(
+def test_an_upload_that_is_not_a_document_keeps_its_parts(
     catalog: Catalog, uploads: Uploads, content: bytes
 ) -> None:
     upload = uploads.opened()
@@ -153,7 +153,7 @@ def test_parts_that_are_missing_are_named(uploads: Uploads) -> None:
     )
 
 
-def test_a_dropped_upload_is_gone_and_drops_again(uploads: Uploads) -> None:
+def test_dropping_an_upload_twice_succeeds(uploads: Uploads) -> None:
     upload = uploads.opened()
     assert uploads.drop(upload).status_code == 204
     assert uploads.drop(upload).status_code == 204
@@ -190,7 +190,7 @@ def test_a_list_of_parts_that_is_not_well_formed_is_refused(uploads: Uploads, bo
 
 
 @pytest.mark.parametrize("number", ["0", "10001", "x", "-1"])
-def test_part_numbers_go_from_1_to_10000(uploads: Uploads, number: str) -> None:
+def test_part_numbers_are_1_to_10000(uploads: Uploads, number: str) -> None:
     problem(uploads.part(uploads.opened(), number, b"1"), 400, "invalid_parameter")
 
 

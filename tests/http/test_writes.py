@@ -22,13 +22,13 @@ class TestPrefer:
         unchanged = catalog.patch(ADD_B, Prefer="return=representation")
         assert unchanged.get_json() == {"a": 1, "b": 2}
 
-    def test_representation_of_what_was_deleted_isnt_applied(self, catalog: Catalog) -> None:
+    def test_representation_of_a_deleted_document_is_not_applied(self, catalog: Catalog) -> None:
         catalog.put(1)
         answer = catalog.patch({"op": "remove", "path": ""}, Prefer="return=representation")
         assert answer.get_json()["changed"] is True
         assert "Preference-Applied" not in answer.headers
 
-    def test_wait_bounds_the_time_for_trying(self, catalog: Catalog) -> None:
+    def test_wait_limits_the_time_of_a_write(self, catalog: Catalog) -> None:
         answer = catalog.put(1, Prefer='wait="9", return=minimal')
         assert answer.headers["Preference-Applied"] == "return=minimal, wait=9"
         content = problem(catalog.put(2, Prefer="wait=0"), 503, "deadline_exceeded")
@@ -37,12 +37,12 @@ class TestPrefer:
         assert longest.headers["Preference-Applied"] == "wait=999999999"
 
     @pytest.mark.parametrize("text", ["", "respond-async", "return=other", ",;=", "RETURN=x; y=1"])
-    def test_what_isnt_known_is_passed_over(self, catalog: Catalog, text: str) -> None:
+    def test_an_unknown_preference_is_ignored(self, catalog: Catalog, text: str) -> None:
         answer = catalog.put(1, Prefer=text)
         assert answer.status_code == 201
         assert "Preference-Applied" not in answer.headers
 
-    def test_the_first_of_two_counts(self, catalog: Catalog) -> None:
+    def test_the_first_of_two_values_counts(self, catalog: Catalog) -> None:
         answer = catalog.put(1, Prefer="Return=minimal; foo=bar, return=representation")
         assert answer.headers["Preference-Applied"] == "return=minimal"
 
@@ -56,11 +56,11 @@ class TestPrefer:
             'foo; bar="a;b, wait=x"',
         ],
     )
-    def test_what_is_quoted_is_no_preference(self, catalog: Catalog, text: str) -> None:
+    def test_quoted_text_is_not_a_preference(self, catalog: Catalog, text: str) -> None:
         answer = catalog.put(1, Prefer=text)
         assert (answer.status_code, "Preference-Applied" in answer.headers) == (201, False)
 
-    def test_what_follows_a_quoted_comma_counts(self, catalog: Catalog) -> None:
+    def test_preferences_after_a_quoted_comma_count(self, catalog: Catalog) -> None:
         answer = catalog.put(1, Prefer='foo="a, \\"b"; c=",", wait=9; d="x, y", return=minimal')
         assert answer.headers["Preference-Applied"] == "return=minimal, wait=9"
 
@@ -76,7 +76,7 @@ class TestPrefer:
 class TestDryRun:
     QUERY = "?dry_run=true"
 
-    def test_it_tells_without_writing(self, catalog: Catalog) -> None:
+    def test_a_dry_run_shows_the_result_and_writes_nothing(self, catalog: Catalog) -> None:
         catalog.put({"a": 1})
         for answer in (
             catalog.put({"a": 2}, query=self.QUERY),
@@ -94,13 +94,13 @@ class TestDryRun:
         assert catalog.head_revision() == 1
         assert catalog.get().get_json() == {"a": 1}
 
-    def test_it_can_show_the_document_there_would_be(self, catalog: Catalog) -> None:
+    def test_a_dry_run_can_show_the_resulting_document(self, catalog: Catalog) -> None:
         catalog.put({"a": 1})
         answer = catalog.patch(ADD_B, query=self.QUERY, Prefer="return=representation")
         assert answer.get_json() == {"a": 1, "b": 2}
         assert "ETag" not in answer.headers
 
-    def test_false_writes(self, catalog: Catalog) -> None:
+    def test_dry_run_false_writes(self, catalog: Catalog) -> None:
         answer = catalog.put(1, query="?dry_run=false")
         assert (answer.status_code, "dry_run" in answer.get_json()) == (201, False)
 
@@ -113,7 +113,7 @@ class TestDryRun:
         ],
     )
     @pytest.mark.parametrize("method", ["put", "patch", "merge", "delete"])
-    def test_a_typo_never_becomes_a_write(self, catalog: Catalog, method: str, query: str) -> None:
+    def test_a_misspelt_dry_run_is_refused(self, catalog: Catalog, method: str, query: str) -> None:
         catalog.put({"a": 1})
         body = {"put": [2], "patch": [ADD_B], "merge": [{"a": 2}]}.get(method, [])
         problem(getattr(catalog, method)(*body, query=query), 400, "invalid_parameter")
@@ -150,12 +150,14 @@ class TestIdempotency:
         same(first, second)
         assert catalog.get().get_json() == {"later": True}
 
-    def test_a_replay_wins_over_a_condition_that_became_false(self, catalog: Catalog) -> None:
+    def test_a_replay_ignores_that_its_condition_became_false(self, catalog: Catalog) -> None:
         etag = catalog.put(1).headers["ETag"]
         first = catalog.put(2, If_Match=etag, Idempotency_Key="cas")
         same(first, catalog.put(2, If_Match=etag, Idempotency_Key="cas"))
 
-    def test_how_the_json_is_written_makes_no_other_request(self, catalog: Catalog) -> None:
+    def test_the_fingerprint_does_not_depend_on_the_spelling_of_the_json(
+        self, catalog: Catalog
+    ) -> None:
         headers = {"Idempotency_Key": "spaces"}
         json = "application/json"
         first = catalog.send("PUT", b'{"a":1,"b":2}', json, **headers)
@@ -177,7 +179,7 @@ class TestIdempotency:
         assert catalog.put(1, Idempotency_Key="key-1").status_code == 201
         assert other.put(2, Idempotency_Key="key-1").status_code == 201
 
-    def test_a_dry_run_answers_what_the_request_would_be_answered(self, catalog: Catalog) -> None:
+    def test_a_dry_run_under_a_key_answers_like_the_request(self, catalog: Catalog) -> None:
         headers = {"Idempotency_Key": "key-1"}
         query = TestDryRun.QUERY
         assert catalog.put(1, query=query, **headers).get_json()["changed"] is True
@@ -188,27 +190,27 @@ class TestIdempotency:
         problem(catalog.put(2, query=query, **headers), 422, "idempotency_key_reused")
 
     @pytest.mark.parametrize("key", ["", "a b", "é", "\x7f", "x" * 256])
-    def test_what_is_no_key_is_400(self, catalog: Catalog, key: str) -> None:
+    def test_an_invalid_key_is_400(self, catalog: Catalog, key: str) -> None:
         content = problem(catalog.put(1, Idempotency_Key=key), 400, "invalid_header")
         assert content["header"] == "Idempotency-Key"
         assert catalog.get().status_code == 404
 
     @pytest.mark.parametrize("key", ["!", '"8e03978e-40d5"', "x" * 255, "a/b%2F?#"])
-    def test_visible_ascii_is_a_key(self, catalog: Catalog, key: str) -> None:
+    def test_a_key_may_have_any_visible_ascii(self, catalog: Catalog, key: str) -> None:
         assert catalog.put(1, Idempotency_Key=key).status_code == 201
 
 
 class TestCommitMessage:
-    def test_it_is_percent_encoded_text(self, catalog: Catalog) -> None:
+    def test_a_message_is_percent_encoded(self, catalog: Catalog) -> None:
         catalog.put(1, Commit_Message="caf%C3%A9%0A%F0%9F%98%80 100%25")
         commit = catalog.client.get(f"{catalog.path}/commits/1").get_json()
         assert commit["message"] == "café\n😀 100%"
 
     @pytest.mark.parametrize("text", ["%", "%ff", "x" * 1001])
-    def test_what_isnt_is_400(self, catalog: Catalog, text: str) -> None:
+    def test_an_invalid_message_is_400(self, catalog: Catalog, text: str) -> None:
         problem(catalog.put(1, Commit_Message=text), 400, "invalid_header")
 
-    def test_its_length_counts_characters(self, catalog: Catalog) -> None:
+    def test_the_length_of_a_message_is_in_characters(self, catalog: Catalog) -> None:
         assert catalog.put(1, Commit_Message="%C3%A9" * 1000).status_code == 201
 
 
@@ -225,5 +227,5 @@ class TestCommitMessage:
         ("1969-12-31T23:59:59.75Z", -250_000),
     ],
 )
-def test_timestamps(text: str, microseconds: int) -> None:
+def test_timestamps_are_parsed(text: str, microseconds: int) -> None:
     assert timestamp_us(text) == microseconds

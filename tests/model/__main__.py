@@ -28,13 +28,13 @@ def main() -> int:
     for world in WORLDS:
         if arguments.world in (None, world.name):
             explored = explore(bounded(world, arguments.bound, arguments.workers), without)
-            print(_told(explored))
+            print(_report(explored))
             if explored.wrong:
                 return 1
     return 0
 
 
-def _told(explored: Explored) -> str:
+def _report(explored: Explored) -> str:
     lines = [
         f"{explored.world.name:10} {explored.states:8} states {explored.transitions:9} transitions"
         f"  depth {explored.depth:3} {explored.seconds:7.1f} s  {explored.world.about}"

@@ -62,7 +62,7 @@ def explore(world: World, without: Collection[str] = ()) -> Explored:
                             check(stored)
                             right.add(stored)
             except Wrong as wrong:
-                found.history, found.wrong = _told(steps, came_from, state, str(wrong))
+                found.history, found.wrong = _trace(steps, came_from, state, str(wrong))
                 break
         found.depth += bool(following)
         level = following
@@ -85,7 +85,7 @@ def alike(state: State) -> State:
     return state
 
 
-def _told(
+def _trace(
     steps: Steps, came_from: dict[State, Any], last: State, wrong: str
 ) -> tuple[tuple[str, ...], str]:
     """The steps to the last state, and what goes wrong there, each worker under its own name."""

@@ -30,16 +30,16 @@ CAUGHT = {
 _BEGINS = {"look-again": 520}
 
 
-def test_every_step_of_a_history_is_one_of_the_model() -> None:
+def test_every_step_of_a_history_is_a_step_of_the_model() -> None:
     assert conform_all(range(1, _SEEDS + 1)) > 20 * _SEEDS
 
 
-def test_likewise_where_history_is_compacted() -> None:
+def test_compaction_steps_are_allowed_by_the_model_too() -> None:
     assert conform_all(range(1, _SEEDS + 1), keeping) > 20 * _SEEDS
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_code_without_a_rule_does_what_the_model_does_not_allow(
+def test_code_without_a_rule_takes_a_step_that_the_model_forbids(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = set()

@@ -56,34 +56,34 @@ SHOWN = {
 NAMED = {world.name: world for world in WORLDS}
 
 
-def test_every_rule_and_every_world_is_here() -> None:
+def test_every_rule_and_every_world_is_covered() -> None:
     assert SHOWN.keys() == RULES.keys()
     assert BOUNDS.keys() == NAMED.keys()
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_no_state_is_wrong(name: str) -> None:
+def test_no_reachable_state_is_wrong(name: str) -> None:
     explored = explore(bounded(NAMED[name], BOUNDS[name]))
     assert not explored.wrong, "\n".join((*explored.history, explored.wrong))
     assert explored.states > 100
 
 
 @pytest.mark.parametrize("rule", SHOWN)
-def test_a_rule_that_is_left_out_is_missed(rule: str) -> None:
+def test_a_missing_rule_makes_some_state_wrong(rule: str) -> None:
     name, requests, wrong = SHOWN[rule]
     explored = explore(bounded(NAMED[name], requests), left_out(rule))
     assert wrong in explored.wrong, explored
     assert explored.history
 
 
-def test_a_history_that_goes_wrong_is_told_step_by_step() -> None:
+def test_a_wrong_history_is_printed_step_by_step() -> None:
     told = _run("--without", "commit-id-lookup", "--world", "doubt")
     assert told.returncode == 1, told.stderr
     assert "A takes #1 (patch a)" in told.stdout
     assert "WRONG: #1 is done twice" in told.stdout
 
 
-def test_what_was_explored_is_told() -> None:
+def test_the_number_of_explored_states_is_printed() -> None:
     told = _run("--world", "keys", "--bound", "2")
     assert told.returncode == 0, told.stderr
     assert "states" in told.stdout

@@ -71,7 +71,9 @@ def a_problem_fits_its_code(_: CheckContext, response: Response, case: Case[Any]
     assert problem["status"] == response.status_code == _statuses[problem["code"]], problem
 
 
-def a_write_says_what_became_of_it(_: CheckContext, response: Response, case: Case[Any]) -> None:
+def a_write_is_answered_with_its_outcome(
+    _: CheckContext, response: Response, case: Case[Any]
+) -> None:
     """The schema allows any document in place of the answer; this doesn't."""
     if case.method not in _WRITES or response.status_code not in (200, 201):
         return
@@ -100,7 +102,7 @@ def _session() -> requests.Session:
 
 
 _SESSION = _session()
-_CHECKS: list[Any] = [a_problem_fits_its_code, a_write_says_what_became_of_it]
+_CHECKS: list[Any] = [a_problem_fits_its_code, a_write_is_answered_with_its_outcome]
 
 
 def call_and_validate(case: Case[Any], url: str) -> Response:

@@ -88,7 +88,7 @@ def tests() -> dict[str, Callable[..., None]]:
     ]
     made = get_all_tests(
         schema=schema,
-        test_func=answered_as_the_file_says,
+        test_func=require_documented_answer,
         settings=settings(
             max_examples=8,
             derandomize=True,
@@ -136,7 +136,7 @@ def answered() -> Answered:
     return defaultdict(set)
 
 
-def answered_as_the_file_says(
+def require_documented_answer(
     case: Case[Any], service: RunningGateway, given: Given, answered: Answered
 ) -> None:
     adjust(case, given)
@@ -145,7 +145,7 @@ def answered_as_the_file_says(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_answer_is_as_the_file_says(
+def test_every_answer_matches_the_file(
     operation: str,
     tests: dict[str, Callable[..., None]],
     service: RunningGateway,
@@ -173,7 +173,7 @@ DEFAULTED = [
 
 @pytest.mark.usefixtures("given")
 @pytest.mark.parametrize("operation", DEFAULTED, ids=lambda each: each.content["operationId"])
-def test_a_parameter_at_its_default_is_as_good_as_none(
+def test_a_parameter_at_its_default_changes_nothing(
     operation: Operation, service: RunningGateway
 ) -> None:
     """Generated clients send every parameter that has a default."""

@@ -80,7 +80,7 @@ def _is_page(path: str) -> bool:
     return path == "/" or path.startswith(("/console", "/docs"))
 
 
-def test_every_operation_says_what_it_is() -> None:
+def test_every_operation_and_parameter_is_described() -> None:
     names = [operation.content["operationId"] for operation in OPERATIONS]
     assert len(set(names)) == len(names)
     for operation in OPERATIONS:
@@ -90,7 +90,7 @@ def test_every_operation_says_what_it_is() -> None:
             assert examples(parameter), parameter
 
 
-def test_no_description_ends_at_its_comma() -> None:
+def test_no_description_is_cut_off_at_a_comma() -> None:
     """In YAML's `{description: this, or that}`, `or that` is a member of its own."""
     for part in parts(DOCUMENT):
         assert not [name for name, value in part.items() if value is None and " " in name], part
@@ -139,7 +139,7 @@ def test_every_status_of_a_code_is_listed_on_an_operation_that_names_the_code() 
             assert described.get(code) == {status}, code
 
 
-def test_what_changes_something_takes_an_idempotency_key_or_refuses_it(app: Flask) -> None:
+def test_every_write_takes_an_idempotency_key_or_refuses_it(app: Flask) -> None:
     for operation in OPERATIONS:
         if operation.method in ("get", "head", "options"):
             continue
@@ -233,7 +233,7 @@ class _CountingStore:
         return call if callable(method) else method
 
 
-def test_whatever_may_take_too_much_work_lists_it() -> None:
+def test_every_operation_that_may_take_too_much_work_lists_that_code() -> None:
     """Each operation, sent by who has used up all that a request may compute."""
     store, tokens = MemoryStore(), MemoryTokens()
     issuer = ServedTokens(Tokens(tokens))

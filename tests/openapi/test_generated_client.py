@@ -109,7 +109,7 @@ def client(generated: tuple[Path, str], service: RunningGateway) -> Iterator[Gen
             del sys.modules[name]
 
 
-def test_the_generator_makes_every_operation_and_leaves_out_no_answer(
+def test_the_generator_makes_every_operation_and_omits_no_answer(
     generated: tuple[Path, str],
 ) -> None:
     directory, said = generated
@@ -120,7 +120,7 @@ def test_the_generator_makes_every_operation_and_leaves_out_no_answer(
     assert warnings == ["WARNING parsing GET /openapi.yaml within service."], said
 
 
-def test_what_is_inside_of_something_has_a_name_of_its_own(generated: tuple[Path, str]) -> None:
+def test_every_nested_schema_has_a_name_of_its_own(generated: tuple[Path, str]) -> None:
     """Not one that the generator makes up of where it stands, nor one that says nothing alone."""
     directory, _ = generated
     named = {path.stem for path in (directory / PACKAGE / "models").glob("*.py")} - {"__init__"}
@@ -129,12 +129,12 @@ def test_what_is_inside_of_something_has_a_name_of_its_own(generated: tuple[Path
     assert named.isdisjoint({"part", "owner", "change"})
 
 
-def test_the_scenario(client: GeneratedClient) -> None:
+def test_the_scenario_runs_with_the_python_client(client: GeneratedClient) -> None:
     run = scenario.run(ScenarioClient(client), "by openapi-python-client")
     assert run == scenario.EXPECTED
 
 
-def test_what_a_later_version_may_say_is_no_failure(client: GeneratedClient) -> None:
+def test_codes_and_actions_of_a_later_version_are_accepted(client: GeneratedClient) -> None:
     problem = {
         "type": "urn:metadata-gateway:problem:later",
         "title": "Later",
@@ -168,7 +168,7 @@ def test_commits_and_outcomes_are_typed(client: GeneratedClient) -> None:
     assert change.patch[0].value == {"at": "last"}
 
 
-def test_a_transaction_is_guarded_by_what_was_read(client: GeneratedClient) -> None:
+def test_a_transaction_is_conditional_on_the_documents_read(client: GeneratedClient) -> None:
     """A composite read, two documents written at once, and the same again, which is too late."""
     models = client.models
     count = models.ExtendedOperation(op="increment", path="/n", create_parents=True)
@@ -220,7 +220,7 @@ def test_a_page_and_an_export_are_of_one_revision(client: GeneratedClient) -> No
     assert export.metadata["c"] == {"name": "c"}
 
 
-def test_attributes_settings_and_a_touch(client: GeneratedClient) -> None:
+def test_attributes_settings_and_touches_are_typed(client: GeneratedClient) -> None:
     models = client.models
     client.write("put_document", body={"name": "orders"})
     given = models.Attributes.from_dict({"team": "sales"})
@@ -291,7 +291,7 @@ def test_a_document_is_uploaded_in_parts(client: GeneratedClient) -> None:
     assert read.parsed == {"name": "uploaded"}
 
 
-def test_bulk_lines_are_models(client: GeneratedClient) -> None:
+def test_bulk_lines_have_models(client: GeneratedClient) -> None:
     models = client.models
     lines = [
         models.BulkLine(

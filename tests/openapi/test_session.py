@@ -239,7 +239,7 @@ def _evaluate(expression: str, case: Case[Any], answer: Response) -> Any:
     return found
 
 
-def test_a_session_is_answered_as_the_file_says(service: RunningGateway) -> None:
+def test_every_answer_of_a_session_matches_the_file(service: RunningGateway) -> None:
     session = Session(service.url, seed=0)
     for steps in range(STEPS_MAX):
         if steps > STEPS_MIN and not session.missing():

@@ -59,7 +59,7 @@ def bulk(url: str, lines: list[Object]) -> list[Object]:
         return [json.loads(line) for line in answer]
 
 
-def test_lines_and_their_answers_are_as_the_file_says(service: RunningGateway) -> None:
+def test_lines_and_their_answers_match_the_file(service: RunningGateway) -> None:
     for line, _ in LINES:
         validator("BulkLine").validate(line)
     answers = bulk(service.url, [line for line, _ in LINES])
@@ -81,7 +81,7 @@ def test_a_line_that_the_file_forbids_is_refused(service: RunningGateway, line: 
     assert answer["status"] == 400
 
 
-def test_the_lines_of_the_examples_are_such_lines() -> None:
+def test_the_example_lines_are_valid_bulk_lines() -> None:
     operation = PATHS["/v1/bulk"]["post"]
     sent = operation["requestBody"]["content"]["application/x-ndjson"]
     answered = operation["responses"]["200"]["content"]["application/x-ndjson"]
@@ -92,7 +92,7 @@ def test_the_lines_of_the_examples_are_such_lines() -> None:
             validator(schema).validate(json.loads(line))
 
 
-def test_events_are_as_the_file_says(service: RunningGateway) -> None:
+def test_events_match_the_file(service: RunningGateway) -> None:
     written = bulk(service.url, [{**PUT, "catalog": "events", "value": number} for number in "ab"])
     path = "/v1/catalogs/events/changes?after=0"
     described = PATHS["/v1/catalogs/{catalog}/changes"]["get"]["responses"]["200"]
@@ -110,7 +110,7 @@ def test_events_are_as_the_file_says(service: RunningGateway) -> None:
         assert (event.name, event.id, event.data) == ("bookmark", 2, {"revision": 2})
 
 
-def test_events_of_the_state_are_as_the_file_says(service: RunningGateway) -> None:
+def test_events_of_a_feed_from_the_state_match_the_file(service: RunningGateway) -> None:
     written = bulk(service.url, [{**PUT, "catalog": "states", "key": key} for key in "ab"])
     assert [line["status"] for line in written] == [201, 201]
     path = "/v1/catalogs/states/changes?initial=true"

@@ -67,12 +67,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(directory, built.stdout)
 
 
-def test_the_scenario(project: Project, service: RunningGateway) -> None:
+def test_the_scenario_runs_with_the_typescript_client(
+    project: Project, service: RunningGateway
+) -> None:
     assert "scenario.ts" not in project.errors, project.errors
     observed = _node(project.directory, "scenario.js", service.url, "by openapi-typescript")
     assert json.loads(observed) == scenario.EXPECTED
 
 
-def test_a_member_that_the_file_does_not_have_ends_the_build(project: Project) -> None:
+def test_an_undeclared_member_fails_the_type_check(project: Project) -> None:
     assert "wrong.ts" in project.errors
     assert "'path' does not exist on type" in project.errors

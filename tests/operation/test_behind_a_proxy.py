@@ -97,7 +97,7 @@ def url(request: pytest.FixtureRequest, service: RunningGateway, tmp_path: Path)
         yield stack.enter_context(request.param(service.url, tmp_path))
 
 
-def test_names_pass_a_proxy_as_they_are(url: str, service: RunningGateway) -> None:
+def test_names_pass_a_proxy_unchanged(url: str, service: RunningGateway) -> None:
     with Gateway(url) as behind, Gateway(service.url) as direct:
         for number, name in enumerate(NAMES):
             behind.catalog(f"behind/{name}").put(name, number)

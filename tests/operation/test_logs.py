@@ -66,7 +66,7 @@ def lines(stream: io.StringIO) -> Read:
     return read
 
 
-def test_a_line_has_time_level_logger_and_event_and_what_was_added(lines: Read) -> None:
+def test_a_line_has_time_level_logger_event_and_extra_fields(lines: Read) -> None:
     logging.getLogger("gateway.commit.loop").warning(
         "the last batch of %r was not written out", "cü", extra={"catalog": "cü", "n": {1: b"x"}}
     )
@@ -79,7 +79,7 @@ def test_a_line_has_time_level_logger_and_event_and_what_was_added(lines: Read) 
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_no_line_holds_what_a_terminal_obeys(log_format: str, stream: io.StringIO) -> None:
+def test_no_line_contains_terminal_control_characters(log_format: str, stream: io.StringIO) -> None:
     """A catalog's name may be ``CSI 31m``: who reads the log sees its name, and nothing red."""
     configure(log_format, "info", stream=stream)
     commands = "\x1b\x7f\x80\x9b\x9f\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"
@@ -102,7 +102,7 @@ def test_an_exception_is_one_line(lines: Read) -> None:
     assert "because" in line["exception"]
 
 
-def test_the_level_is_the_gateways_own_and_audit_is_logged_at_any(
+def test_the_level_is_set_for_the_gateway_only_and_audit_is_always_logged(
     stream: io.StringIO, lines: Read
 ) -> None:
     configure("json", "error", stream=stream)
@@ -138,7 +138,7 @@ def test_the_level_is_the_gateways_own_and_audit_is_logged_at_any(
         ("mongodb://db1/?tlsCertificateKeyFilePassword=opaque-secret&w=1", "opaque-secret"),
     ],
 )
-def test_secrets_are_scrubbed_wherever_they_slip_in(
+def test_secrets_are_scrubbed_everywhere_in_a_line(
     stream: io.StringIO, log_format: str, message: str, secret: str
 ) -> None:
     configure(log_format, "info", stream=stream)
@@ -157,7 +157,7 @@ def test_secrets_are_scrubbed_wherever_they_slip_in(
         assert all(json.loads(line)["event"] for line in said.splitlines())
 
 
-def test_a_header_of_its_own_name_is_scrubbed_as_a_field(lines: Read) -> None:
+def test_a_field_named_like_a_secret_header_is_scrubbed(lines: Read) -> None:
     logging.getLogger("gateway").warning("seen", extra={"authorization": f"Bearer {TOKEN}"})
     (line,) = lines()
     assert line["authorization"] == "[scrubbed]"
@@ -171,11 +171,11 @@ def test_a_header_of_its_own_name_is_scrubbed_as_a_field(lines: Read) -> None:
         '{"event":"write to ann@example.org about gwt"}',
     ],
 )
-def test_what_is_no_secret_stays(harmless: str) -> None:
+def test_harmless_text_is_not_scrubbed(harmless: str) -> None:
     assert scrub(harmless) == harmless
 
 
-def test_console_lines_show_no_variables(stream: io.StringIO) -> None:
+def test_console_tracebacks_show_no_variables(stream: io.StringIO) -> None:
     """A traceback with the values of variables would show documents and tokens."""
     configure("console", "info", stream=stream)
     content = {"document": "its contents"}
@@ -200,7 +200,7 @@ def test_an_uncaught_exception_of_a_thread_is_logged(lines: Read) -> None:
     assert TOKEN not in line["exception"]
 
 
-def test_an_access_line_says_what_the_request_was_and_what_it_did(lines: Read) -> None:
+def test_an_access_line_shows_the_request_and_its_result(lines: Read) -> None:
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway, observers=[AccessLog()]).test_client()
     path = "/v1/catalogs/a%2Fb/documents/the%20key"
@@ -242,7 +242,7 @@ def defect(*_: Any) -> None:
     raise RuntimeError("a defect")
 
 
-def test_what_is_logged_during_a_request_says_which(
+def test_lines_logged_during_a_request_have_its_id(
     lines: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = with_a_defect(monkeypatch, "read")
@@ -257,7 +257,7 @@ def test_what_is_logged_during_a_request_says_which(
 
 
 @pytest.mark.mongod
-def test_a_service_logs_lines_of_json_alone(
+def test_every_log_line_of_a_service_is_json(
     service: RunningGateway, eventually: Eventually
 ) -> None:
     """gunicorn's own are among them: of a worker that was killed, for one."""
@@ -284,7 +284,7 @@ def test_a_service_logs_lines_of_json_alone(
     assert "contents of a document" not in said
 
 
-def test_a_line_that_can_not_be_made_says_where_it_is_from_and_nothing_else(
+def test_a_line_that_cannot_be_formatted_is_replaced_by_its_source_position(
     stream: io.StringIO, lines: Read
 ) -> None:
     handlers = logging.getLogger().handlers
@@ -297,7 +297,7 @@ def test_a_line_that_can_not_be_made_says_where_it_is_from_and_nothing_else(
     assert "secret" not in json.dumps(line)
 
 
-def test_other_threads_of_a_request_say_so_too(
+def test_lines_of_other_threads_of_a_request_have_its_id_too(
     lines: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Series, "put", defect)
@@ -312,7 +312,7 @@ def test_other_threads_of_a_request_say_so_too(
     assert "its" not in json.dumps(lines())
 
 
-def test_what_the_database_refused_is_not_repeated() -> None:
+def test_errors_of_the_database_are_not_quoted() -> None:
     """Its errors quote the operation, which holds a document."""
     connection = Connection.__new__(Connection)
     connection.client = MagicMock()
@@ -331,7 +331,7 @@ def test_what_the_database_refused_is_not_repeated() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a pipe can't be opened anew here")
-def test_nobody_waits_for_a_log_that_nobody_reads(
+def test_logging_does_not_wait_for_a_reader(
     stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()

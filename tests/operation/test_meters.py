@@ -1,4 +1,4 @@
-"""The layers below tell what they do, to whoever measures, and know nothing of how."""
+"""The inner layers report what they do to the meters, and know nothing of how it is measured."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.test_layers import INNER, imports, package
 Eventually = Callable[..., Any]
 
 
-class Told:
-    """Meters that keep what they are told."""
+class RecordingMeters:
+    """Meters that keep what is reported to them."""
 
     def __init__(self) -> None:
         self.writes: list[WriteEnded] = []
@@ -69,7 +69,7 @@ class Told:
         self.swept += commits
 
 
-def gateway_of(store: Any, told: Told, **limits: Any) -> GatewayService:
+def gateway_of(store: Any, told: RecordingMeters, **limits: Any) -> GatewayService:
     return GatewayService(store, ThreadRuntime(), ServiceLimits(**limits), meters=told)
 
 
@@ -92,8 +92,8 @@ class Away(MemoryStore):
     tails = heads
 
 
-def test_a_write_is_told_with_its_times() -> None:
-    told = Told()
+def test_a_write_is_reported_with_its_times() -> None:
+    told = RecordingMeters()
     written = gateway_of(MemoryStore(), told).write("c", "k", Put({"n": 1}, 7))
     (ended,) = told.writes
     assert (ended.outcome, ended.attempts) == ("applied", written.attempts)
@@ -105,16 +105,16 @@ def test_a_write_is_told_with_its_times() -> None:
     assert (told.moved, told.written, told.lost) == ([1], 1, 0)
 
 
-def test_lost_races_are_told_and_the_write_ends_once() -> None:
-    told = Told()
+def test_lost_races_are_reported_and_the_write_ends_once() -> None:
+    told = RecordingMeters()
     gateway_of(Contended(), told).write("c", "k", Put({}, 2))
     assert told.lost == 2
     assert [(ended.outcome, ended.attempts) for ended in told.writes] == [("applied", 3)]
     assert told.moved == [1]
 
 
-def test_a_write_that_could_not_be_queued_is_told() -> None:
-    told = Told()
+def test_a_write_that_could_not_be_queued_is_reported() -> None:
+    told = RecordingMeters()
     gateway = gateway_of(Away(), told, queue_requests_max=0)
     with pytest.raises(Exception, match="0 writes wait"):
         gateway.write("c", "k", Put({}, 2))
@@ -122,15 +122,15 @@ def test_a_write_that_could_not_be_queued_is_told() -> None:
     assert (ended.outcome, ended.taken, ended.times) == ("queue_full", None, None)
 
 
-def test_a_write_that_never_reached_the_database_is_told_as_the_client_is() -> None:
-    told = Told()
+def test_a_write_that_never_reached_the_database_is_reported_with_the_clients_code() -> None:
+    told = RecordingMeters()
     gateway_of(Away(), told).write("c", "k", Put({}, 2), wait_s=0.1)
     assert [ended.outcome for ended in told.writes] == ["store_unavailable"]
     assert not told.moved
 
 
-def test_compaction_is_told(eventually: Eventually) -> None:
-    told = Told()
+def test_compaction_is_reported(eventually: Eventually) -> None:
+    told = RecordingMeters()
     retention = RetentionLimits(commits=2, interval_s=1, pause_ms=0, sweep_grace_s=0)
     gateway = gateway_of(MemoryStore(), told, retention=retention)
     for number in range(6):
@@ -142,8 +142,8 @@ def test_compaction_is_told(eventually: Eventually) -> None:
     eventually(lambda: "finished" in told.rounds)
 
 
-def test_what_watchers_take_late_is_told_and_what_was_there_before_is_not() -> None:
-    told = Told()
+def test_the_delay_of_a_commit_is_reported_for_waiting_watchers_only() -> None:
+    told = RecordingMeters()
     gateway = gateway_of(MemoryStore(), told)
     gateway.write("c", "k", Put({"n": 0}, 7))
     feed = gateway.feed(lambda _: b"{}")
@@ -158,7 +158,7 @@ def test_what_watchers_take_late_is_told_and_what_was_there_before_is_not() -> N
     assert gateway.readings().feed.watchers == 0
 
 
-def test_calls_to_the_store_are_timed_and_those_that_failed_are_counted() -> None:
+def test_store_calls_are_timed_and_failed_ones_counted() -> None:
     registry = Registry(None)
     meters = PrometheusMeters(registry)
     store = measured(Away(), meters)
@@ -175,7 +175,7 @@ def test_calls_to_the_store_are_timed_and_those_that_failed_are_counted() -> Non
     assert value(found, "gateway_store_seconds_count", operation="stored_bytes") == 0
 
 
-def test_levels_are_what_they_are_when_they_are_looked_at(eventually: Eventually) -> None:
+def test_gauges_show_the_values_at_the_time_of_the_scrape(eventually: Eventually) -> None:
     registry = Registry(None)
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=NO_METERS)
     sampler = Sampler(registry, "1.2.3", gateway.readings, lambda: 3)
@@ -196,7 +196,7 @@ def test_levels_are_what_they_are_when_they_are_looked_at(eventually: Eventually
     eventually(lambda: found("gateway_uploads_open") == 3)
 
 
-def test_what_keeps_uploads_from_being_counted_is_told_unless_the_database_is_away(
+def test_a_failed_count_of_uploads_is_logged_unless_the_database_is_unreachable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
@@ -215,14 +215,14 @@ def test_what_keeps_uploads_from_being_counted_is_told_unless_the_database_is_aw
 
 
 @pytest.mark.parametrize("name", INNER)
-def test_nothing_below_knows_how_it_is_measured(name: str) -> None:
+def test_inner_packages_import_no_measuring_library(name: str) -> None:
     measuring = ("prometheus_client", "structlog", "opentelemetry", "gateway.metrics")
     for path in package(name):
         for module in imports(path):
             assert not module.startswith(measuring), f"{path} imports {module}"
 
 
-def test_the_master_imports_nothing_that_has_to_wait_for_the_fork() -> None:
+def test_the_master_does_not_import_what_must_not_be_forked() -> None:
     program = (
         "import sys, gateway.server, gateway.cli.main\n"
         "found = {'prometheus_client', 'pymongo', 'opentelemetry'} & set(sys.modules)\n"
@@ -231,7 +231,7 @@ def test_the_master_imports_nothing_that_has_to_wait_for_the_fork() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT_S)
 
 
-def test_a_move_is_one_call_for_all_its_heads() -> None:
+def test_a_measured_call_passes_arguments_and_results_through() -> None:
     """What is timed stays what it is: arguments and answers pass through."""
     store = measured(MemoryStore(), PrometheusMeters(Registry(None)))
     assert store.move_heads(list[HeadMove]()) == {}

@@ -82,7 +82,7 @@ def test_requests_and_writes_are_counted_by_route_and_outcome(
     assert value(after, "gateway_worker_resident_bytes", worker="1") > 1_000_000
 
 
-def test_every_series_is_in_the_table_and_nothing_is_named_by_clients(
+def test_every_series_is_in_the_table_and_no_label_comes_from_clients(
     service: RunningGateway,
 ) -> None:
     put(service, "secret-key", {}, catalog="secret-catalog")
@@ -114,7 +114,7 @@ def test_feeds_are_measured(service: RunningGateway, eventually: Eventually) -> 
     eventually(lambda: value(scraped(service.url), "gateway_watchers") == 0)
 
 
-def test_a_worker_that_is_killed_leaves_its_counts_and_its_place(
+def test_a_killed_worker_leaves_its_counts_and_its_slot(
     service: RunningGateway, eventually: Eventually
 ) -> None:
     def written() -> float:
@@ -145,7 +145,7 @@ def test_a_worker_that_is_killed_leaves_its_counts_and_its_place(
     assert sum(files_of(service).values()) < 4_000_000
 
 
-def test_the_directory_goes_with_the_service(mongodb_uri: str, database_name: str) -> None:
+def test_the_directory_is_removed_with_the_service(mongodb_uri: str, database_name: str) -> None:
     def directories() -> set[Path]:
         places = (Path("/dev/shm"), Path("/tmp"))
         return {found for place in places for found in place.glob("gateway-metrics-*")}

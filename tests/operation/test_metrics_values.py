@@ -42,7 +42,7 @@ def exposed(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], 
     return samples(registry.exposition().decode())
 
 
-def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Path) -> None:
+def test_a_growing_file_keeps_earlier_and_later_counts(directory: Path) -> None:
     registry = Registry(WorkerSlot(directory, 0))
     meters = PrometheusMeters(registry)
     for number in range(100):
@@ -54,7 +54,7 @@ def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Pa
     assert value(found, "gateway_request_seconds_count") == 200
 
 
-def test_without_room_for_more_values_whoever_counts_goes_on(directory: Path) -> None:
+def test_without_room_for_more_values_the_worker_continues(directory: Path) -> None:
     registry = Registry(WorkerSlot(directory, 0))
     meters = PrometheusMeters(registry)
     meters.request_ended("/first", "GET", 200, 0.001, None)
@@ -68,7 +68,7 @@ def test_without_room_for_more_values_whoever_counts_goes_on(directory: Path) ->
     assert value(exposed(registry), "gateway_request_seconds_count") == 301
 
 
-def test_without_room_for_any_values_a_worker_starts_and_counts_later(directory: Path) -> None:
+def test_without_room_for_values_a_worker_starts_and_counts_later(directory: Path) -> None:
     PrometheusMeters(Registry(WorkerSlot(directory, 0))).commits_swept(7)
     with files_of_at_most(1):
         registry = Registry(WorkerSlot(directory, 1))
@@ -83,7 +83,7 @@ def test_without_room_for_any_values_a_worker_starts_and_counts_later(directory:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS can't reserve a file's room")
-def test_no_page_is_written_for_which_there_may_be_no_room(directory: Path) -> None:
+def test_no_page_is_written_without_reserved_disk_space(directory: Path) -> None:
     meters = PrometheusMeters(Registry(WorkerSlot(directory, 0)))
     for number in range(100):
         meters.request_ended(f"/{number}", "GET", 200, 0.001, None)
@@ -116,7 +116,7 @@ def _count_and_die(directory: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_was_counted_right_before_the_end_is_there_and_is_gone_on_from(
+def test_counts_right_before_a_crash_are_kept_and_continued(
     directory: Path,
 ) -> None:
     for _ in range(2):
@@ -130,14 +130,14 @@ def test_what_was_counted_right_before_the_end_is_there_and_is_gone_on_from(
     assert value(found, "gateway_compaction_commits_total") == 14
 
 
-def test_a_file_that_a_worker_has_just_opened_is_passed_over(directory: Path) -> None:
+def test_a_file_just_opened_by_a_worker_is_skipped(directory: Path) -> None:
     registry = Registry(WorkerSlot(directory, 0))
     PrometheusMeters(registry).commits_swept(7)
     (directory / "counter_1.db").touch()
     assert value(exposed(registry), "gateway_compaction_commits_total") == 7
 
 
-def test_the_gauges_of_one_that_ended_are_gone_and_its_counters_are_not(directory: Path) -> None:
+def test_the_gauges_of_an_ended_worker_are_removed_and_its_counters_kept(directory: Path) -> None:
     first = Registry(WorkerSlot(directory, 0))
     first.gauges["gateway_watchers"].set(5)
     first.counters["gateway_races_lost_total"].inc()
@@ -162,7 +162,7 @@ def test_directories_of_masters_that_were_killed_are_removed(tmp_path: Path) -> 
     assert {*tmp_path.iterdir()} == {being_made, elsewhere}
 
 
-def test_metrics_that_cant_be_read_now_are_refused_for_now() -> None:
+def test_metrics_that_cannot_be_read_now_are_refused_for_the_moment() -> None:
     def exposition() -> bytes:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -172,7 +172,7 @@ def test_metrics_that_cant_be_read_now_are_refused_for_now() -> None:
     assert int(answer.headers["Retry-After"]) >= 5
 
 
-def test_while_the_metrics_are_made_others_have_their_turns(
+def test_making_the_exposition_yields_to_others(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_be_interrupted: list[bool] = []
@@ -209,7 +209,7 @@ class _ToldLock:
         self._lock.release()
 
 
-def test_metrics_are_made_once_for_all_who_ask_meanwhile() -> None:
+def test_concurrent_scrapes_share_one_exposition() -> None:
     lock, begun, goes_on = _ToldLock(), threading.Event(), threading.Event()
     made: list[bytes] = []
 

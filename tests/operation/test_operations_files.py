@@ -76,7 +76,7 @@ def expressions() -> Iterator[str]:
     yield from (rule["expr"] for rule in alerts())
 
 
-def test_the_alert_on_memory_comes_before_the_limit_of_the_manifest() -> None:
+def test_the_memory_alert_fires_below_the_limit_of_the_manifest() -> None:
     """It was about one worker, and two of them ended below it."""
     (rule,) = (each for each in alerts() if each["alert"] == "GatewayMemoryHigh")
     found = re.fullmatch(
@@ -89,7 +89,7 @@ def test_the_alert_on_memory_comes_before_the_limit_of_the_manifest() -> None:
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
-def test_every_expression_is_about_series_and_labels_that_there_are(expression: str) -> None:
+def test_every_expression_uses_existing_series_and_labels(expression: str) -> None:
     names = re.findall(r"\bgateway_\w+", expression)
     assert names
     assert set(names) <= SERIES.keys()
@@ -129,7 +129,7 @@ def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
     assert max(x for x, _ in cells) < 24
 
 
-def test_every_alert_says_what_it_is_and_has_a_section_that_says_what_to_do() -> None:
+def test_every_alert_has_a_summary_and_a_runbook_section() -> None:
     headings = re.findall(r"^### (Gateway\w+)$", (DOCS / "operations.md").read_text(), re.M)
     assert sorted(headings) == sorted(rule["alert"] for rule in alerts())
     for rule in alerts():
@@ -139,7 +139,7 @@ def test_every_alert_says_what_it_is_and_has_a_section_that_says_what_to_do() ->
         assert rule["annotations"]["summary"]
 
 
-def test_the_manifest_gives_settings_that_there_are_values_that_they_can_have() -> None:
+def test_the_manifest_sets_existing_settings_to_valid_values() -> None:
     for variable in container()["env"]:
         name = variable["name"]
         assert name.startswith(PREFIX)
@@ -158,7 +158,7 @@ def test_the_manifest_takes_the_uri_from_a_secret() -> None:
     assert "mongodb://" not in json.dumps(kubernetes())
 
 
-def test_the_manifest_probes_the_routes_that_are_for_that() -> None:
+def test_the_manifest_probes_livez_and_readyz() -> None:
     assert container()["livenessProbe"]["httpGet"]["path"] == "/livez"
     assert container()["readinessProbe"]["httpGet"]["path"] == "/readyz"
     settings = {each["name"]: each["value"] for each in container()["env"]}
@@ -169,7 +169,7 @@ def test_the_manifest_probes_the_routes_that_are_for_that() -> None:
     assert kubernetes()["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
 
 
-def test_the_manifest_leaves_time_to_finish() -> None:
+def test_the_manifest_gives_the_gateway_time_to_finish() -> None:
     spec = kubernetes()["Deployment"]["spec"]["template"]["spec"]
     (settle,) = container()["lifecycle"]["preStop"]["exec"]["command"][1:]
     settings = {each["name"]: each["value"] for each in container()["env"]}
@@ -210,7 +210,7 @@ def test_the_ingress_and_the_monitor_lead_to_the_service() -> None:
     assert f"secret generic {secret['name']} --from-literal={secret['key']}=" in guide
 
 
-def test_a_proxy_in_front_waits_longer_than_the_gateway_is_silent() -> None:
+def test_the_ingress_timeouts_exceed_the_silence_of_the_gateway() -> None:
     """A feed says something every `watch_bookmark_s`, a write is decided within `deadline_ms`."""
     annotations = kubernetes()["Ingress"]["metadata"]["annotations"]
     silent_s = int(annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"])
@@ -242,7 +242,7 @@ def test_the_manifest_selects_its_own_pods() -> None:
         assert selector.items() <= labels
 
 
-def test_the_page_names_the_alerts_that_wake_somebody() -> None:
+def test_the_page_names_the_critical_alerts() -> None:
     page = (DOCS / "operations.md").read_text()
     listed = page.partition("\n## Alerts\n")[2].partition("\n### ")[0]
     critical = {rule["alert"] for rule in alerts() if rule["labels"]["severity"] == "critical"}

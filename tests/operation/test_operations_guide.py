@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "operations.md").read_text()
 
 
-def test_problem_codes_that_are_explained_have_their_status() -> None:
+def test_explained_problem_codes_have_their_status() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\d{3}) \| (.+) \| (.+) \|$", GUIDE, re.M)
     assert len(rows) > 20
     for code, status, means, todo in rows:
@@ -23,12 +23,12 @@ def test_problem_codes_that_are_explained_have_their_status() -> None:
         assert todo.strip()
 
 
-def test_the_codes_of_the_server_itself_are_named() -> None:
+def test_the_codes_of_the_server_are_explained() -> None:
     for status, code in _REFUSALS.values():
         assert f"`{code}` ({status.value})" in GUIDE
 
 
-def test_what_is_sharded_is_what_the_store_finds_by_id() -> None:
+def test_the_sharded_collections_are_those_the_store_finds_by_id() -> None:
     sharded = dict(
         re.findall(r'^sh\.shardCollection\("metadata\.(\w+)",\s+(\{.*\})\)$', GUIDE, re.M)
     )
@@ -36,7 +36,7 @@ def test_what_is_sharded_is_what_the_store_finds_by_id() -> None:
     assert sharded == dict.fromkeys({"catalogs", *INDEXES}, "{_id: 1}")
 
 
-def test_settings_that_are_named_are_settings() -> None:
+def test_every_setting_named_in_the_guide_exists() -> None:
     names = {row.name for row in SETTINGS}
     shaped = re.findall(r"`(\w+_(?:max|s|ms|every|level|format|log|uri|url))\b[^`]*`", GUIDE)
     assert len(shaped) > 20

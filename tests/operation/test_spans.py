@@ -96,7 +96,7 @@ def test_a_request_that_was_not_traced_begins_a_trace(
     assert document.context.trace_id != nowhere.context.trace_id
 
 
-def test_a_refused_write_has_no_step_that_it_did_not_come_to(
+def test_a_refused_write_has_no_span_of_a_later_step(
     client: FlaskClient, exporter: InMemorySpanExporter
 ) -> None:
     client.put(PATH, json={}, headers={"If-Match": '"1-00000000"'})
@@ -116,11 +116,11 @@ def test_a_refused_write_has_no_step_that_it_did_not_come_to(
         ({"OTEL_SERVICE_NAME": "gateway"}, False),
     ],
 )
-def test_the_standard_variables_say_whether(environment: dict[str, str], wanted: bool) -> None:
+def test_the_standard_variables_turn_tracing_on(environment: dict[str, str], wanted: bool) -> None:
     assert is_wanted(environment) is wanted
 
 
-def test_the_resource_is_what_the_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_standard_variables_set_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     named = exporting_provider("1.2.3").resource.attributes
     assert named["service.name"] == "metadata-gateway"
@@ -133,7 +133,7 @@ def test_the_resource_is_what_the_variables_say(monkeypatch: pytest.MonkeyPatch)
     assert tracing("1.2.3") is None  # it is logged, and the service runs all the same
 
 
-def test_nothing_of_it_is_imported_where_it_is_not_asked_for() -> None:
+def test_without_tracing_opentelemetry_is_not_imported() -> None:
     program = (
         "import sys, gateway.assembly, gateway.observability\n"
         "assert gateway.observability.observability(access_log=False)\n"

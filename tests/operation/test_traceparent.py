@@ -20,7 +20,7 @@ PARENT = "b7ad6b7169203331"
         f"cc-{TRACE}-{PARENT}-01-what-is-to-come",
     ],
 )
-def test_the_trace_of_a_valid_header(header: str) -> None:
+def test_a_valid_header_gives_its_trace(header: str) -> None:
     assert trace_id(header) == TRACE
 
 
@@ -48,5 +48,5 @@ def test_the_trace_of_a_valid_header(header: str) -> None:
         f"0g-{TRACE}-{PARENT}-01",
     ],
 )
-def test_any_other_header_says_nothing(header: str | None) -> None:
+def test_any_other_header_is_ignored(header: str | None) -> None:
     assert trace_id(header) is None

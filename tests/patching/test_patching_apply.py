@@ -80,7 +80,7 @@ APPLIED = [
 
 
 @pytest.mark.parametrize(("document", "patch", "expected"), APPLIED)
-def test_apply_gives(document, patch, expected):
+def test_apply_gives_the_expected_document(document, patch, expected):
     assert equal(apply(document, patch), expected)
 
 
@@ -121,7 +121,7 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("document", "patch"), MISSING)
-def test_apply_finds_missing(document, patch):
+def test_apply_reports_missing_places(document, patch):
     with pytest.raises(PathMissing) as caught:
         apply(document, patch)
     assert caught.value.code == "path_missing"
@@ -144,7 +144,7 @@ FAILED = [
 
 
 @pytest.mark.parametrize(("document", "operation"), FAILED)
-def test_a_test_that_finds_another_value_fails_and_tells_both(document, operation):
+def test_a_test_that_finds_another_value_fails_and_the_error_has_both(document, operation):
     with pytest.raises(TestFailed) as caught:
         apply(document, [check("", document), operation])
     error = caught.value
@@ -154,7 +154,7 @@ def test_a_test_that_finds_another_value_fails_and_tells_both(document, operatio
 
 
 @pytest.mark.parametrize("path", ["/b", "/a/b", "/l/-", "/l/1", "/l/00"])
-def test_a_test_of_what_does_not_exist_is_a_failed_test(path):
+def test_a_test_of_a_missing_place_is_a_failed_test(path):
     with pytest.raises(TestFailed) as caught:
         apply({"a": 1, "l": [0]}, [check(path, None)])
     assert caught.value.actual is ABSENT
@@ -164,7 +164,7 @@ def test_adding_the_root_makes_an_absent_document():
     assert apply(ABSENT, [add("", {}), add("/a", 1)]) == {"a": 1}
 
 
-def test_removing_the_root_leaves_no_document_and_adding_it_makes_one_again():
+def test_after_removing_the_root_a_document_can_be_added_again():
     assert apply({"a": 1}, [remove("")]) is ABSENT
     assert apply({"a": 1}, [remove(""), add("", [])]) == []
 
@@ -190,5 +190,5 @@ def test_nothing_but_add_at_the_root_applies_to_an_absent_document(operation):
         assert isinstance(caught.value, PatchConflict)
 
 
-def test_an_empty_patch_leaves_an_absent_document_absent():
+def test_an_empty_patch_keeps_an_absent_document_absent():
     assert apply(ABSENT, []) is ABSENT

@@ -86,7 +86,7 @@ def test_a_difference_names_items_by_key(after: Any, expected: Any) -> None:
     assert sorted_lists(by_key(ORDERS, found)) == sorted_lists(after)
 
 
-def test_compact_replaces_nothing_that_has_lists_in_it() -> None:
+def test_compact_does_not_replace_objects_that_contain_lists() -> None:
     before = {"f": [{"k": "x", **{f"n{n}": n for n in range(9)}}]}
     after = {"f": [{"k": "x"}]}
     assert len(diff(before, after, lists=LISTS)) == 9
@@ -117,7 +117,7 @@ def a_document(random: Random) -> Any:
 
 @cases(500)
 @given(randoms)
-def test_a_difference_applied_gives_what_it_leads_to_up_to_order(random: Random) -> None:
+def test_applying_a_difference_gives_the_other_document_up_to_order(random: Random) -> None:
     before, after = a_document(random), a_document(random)
     for compact in (False, True):
         found = diff(before, after, compact=compact, lists=LISTS)
@@ -130,7 +130,9 @@ LOOSE = parse_lists([{"pointer": "/a", "item_key": ["a"]}, {"pointer": "/b/*", "
 
 @cases(300)
 @given(documents, documents)
-def test_also_of_documents_whose_lists_are_anything(before: Any, after: Any) -> None:
+def test_differences_are_right_for_documents_with_arbitrary_lists_too(
+    before: Any, after: Any
+) -> None:
     found = diff(before, after, compact=False, lists=LOOSE)
     try:
         result = by_key(before, found, LOOSE)
@@ -206,7 +208,7 @@ def a_patch(random: Random, document: Any) -> Any:
 
 @cases(1000)
 @given(randoms)
-def test_a_patch_by_index_that_meets_nothing_does_on_newer_state_what_it_did(
+def test_a_patch_by_index_that_does_not_overlap_has_the_same_effect_on_a_newer_state(
     random: Random,
 ) -> None:
     base = a_document(random)
@@ -265,7 +267,7 @@ def test_footprints_by_key(operation: Any, expected: Any) -> None:
     assert footprint(parse_extended({"patch": [operation]}), ORDERS, LISTS) == expected
 
 
-def test_without_a_document_lists_are_read_whole_where_they_go_by_index() -> None:
+def test_without_a_document_the_footprint_of_an_index_is_the_whole_list() -> None:
     one = {"op": "replace", "path": "/f/1/n", "value": 2}
     assert footprint([one], ABSENT, LISTS) == fp(["/f"], ["/f"], ["/f"])
     by_name = parse_extended({"patch": [{**one, "path": "/f/y/n"}]})
@@ -278,7 +280,7 @@ def test_an_index_of_an_item_that_was_appended_depends_on_the_whole_list() -> No
     assert footprint([appended, then], ORDERS, LISTS).reads == {"/f"}
 
 
-def test_items_that_come_last_displace_none() -> None:
+def test_appended_items_displace_no_others() -> None:
     own = fp([], [], ["/f"])
     more = {**ORDERS, "f": [*ORDERS["f"], {"k": "z"}]}  # type: ignore[misc]
     first = {**ORDERS, "f": [{"k": "z"}, *ORDERS["f"]]}  # type: ignore[misc]

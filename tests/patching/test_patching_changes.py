@@ -113,7 +113,7 @@ RECORDED = [
 
 
 @pytest.mark.parametrize(("document", "operation", "recorded"), RECORDED, ids=str)
-def test_an_operation_is_recorded_as_the_plain_patch_it_comes_to(document, operation, recorded):
+def test_an_operation_is_recorded_as_its_effective_plain_patch(document, operation, recorded):
     result = run(document, operation)
     assert repr(sorted_members(result.effective)) == repr(sorted_members(recorded))
     if not recorded:
@@ -174,7 +174,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("document", "operation", "error"), REFUSED, ids=str)
-def test_what_does_not_fit_is_refused_and_the_error_says_where(document, operation, error):
+def test_an_operation_that_does_not_fit_is_refused_and_the_error_names_its_pointer(
+    document, operation, error
+):
     caught = refused(
         error, document, {"op": "type", "path": "/no", "value": "undefined"}, operation
     )
@@ -189,7 +191,7 @@ def test_set_operations_are_idempotent():
         assert run(D, change, change).content == once
 
 
-def test_a_pull_of_many_small_items_is_recorded_by_what_is_left_if_that_is_shorter():
+def test_a_pull_of_many_small_items_is_recorded_by_the_remaining_list_if_shorter():
     document = {"l": [0] * 500 + ["kept"]}
     recorded = effective(document, op("pull", "/l", value=0))
     assert recorded == [op("replace", "/l", value=["kept"])]
@@ -197,7 +199,7 @@ def test_a_pull_of_many_small_items_is_recorded_by_what_is_left_if_that_is_short
     assert len(effective(document, op("pull", "/l", value=0))) == 500
 
 
-def test_a_record_never_has_more_operations_than_may_be_applied():
+def test_a_record_never_has_more_operations_than_the_limit():
     document = {"l": [0] * 9 + ["kept"], "m": [1] * 9 + [2], "a": 1}
     limits = Limits(operations_max=10)
     pulls = [op("pull", "/l", value=0), op("pull", "/m", value=1)]
@@ -207,14 +209,14 @@ def test_a_record_never_has_more_operations_than_may_be_applied():
     assert [each["path"] for each in result.effective] == ["/l"]
 
 
-def test_operations_share_what_they_leave_alone():
+def test_operations_share_the_parts_they_do_not_touch():
     document = {"a": {"l": [1]}, "b": {"deep": []}}
     after = content(document, op("add_to_set", "/a/l", value=2))
     assert after == {"a": {"l": [1, 2]}, "b": {"deep": []}}
     assert after["b"] is document["b"]
 
 
-def test_what_was_recorded_is_not_modified_by_later_operations():
+def test_recorded_values_are_not_modified_by_later_operations():
     value = {"l": []}
     result = run(
         {"s": []}, op("add_to_set", "/s", value=value), op("add_to_set", "/s/0/l", value=1)
@@ -230,7 +232,7 @@ def exceeded(limit, document, *operations, **limits):
     return error
 
 
-def test_limits_hold_as_for_plain_patches():
+def test_the_limits_of_plain_patches_apply():
     deep = add("/a/b/c", {}, create_parents=True)
     run({}, deep, limits=Limits(depth_max=4))
     exceeded("depth_max", {}, deep, depth_max=3)
@@ -254,7 +256,7 @@ def test_the_work_of_a_patch_is_bounded():
     assert error.pointer == "/l"
 
 
-def test_a_stamp_is_of_the_commit_that_changes_something() -> None:
+def test_a_stamp_is_written_only_by_a_commit_that_changes_something() -> None:
     stamps = [
         op("stamp", f"/by/{what}", value=what, create_parents=True)
         for what in ("time", "revision", "author")
@@ -275,18 +277,18 @@ def test_a_stamp_is_of_the_commit_that_changes_something() -> None:
         [op("add", "/spare", value=1), op("remove", "/spare")],
     ],
 )
-def test_what_a_patch_does_and_takes_back_is_no_change_to_stamp(operations: list[Any]) -> None:
+def test_a_change_that_a_patch_undoes_itself_is_not_stamped(operations: list[Any]) -> None:
     before = {"n": 1, "tags": ["a"]}
     stamps = [op("stamp", "/at", value="time"), op("stamp", "/in", value="revision")]
     assert equal(content(before, *operations, *stamps), before)
 
 
-def test_a_patch_that_is_part_of_no_commit_cannot_stamp() -> None:
+def test_a_patch_outside_a_commit_cannot_stamp() -> None:
     patch = extended([op("set", "/n", value=2), op("stamp", "/t", value="time")])
     with pytest.raises(PatchConflict, match="'stamp' works only in a commit"):
         apply_extended({}, patch, document_bytes=2)
 
 
-def test_a_text_that_grows_is_work_of_its_size() -> None:
+def test_appending_to_a_text_counts_its_size_as_work() -> None:
     appends = [op("append_text", "", value="x" * 100_000)] * 20
     refused(LimitExceeded, "", *appends, limits=Limits(items_examined_max=50_000))

@@ -12,7 +12,7 @@ from patching import equal, values
 from patching.values import decoded, has_many_exponents
 
 
-def test_what_has_many_exponents_is_decoded_to_the_same() -> None:
+def test_numbers_with_many_exponents_are_decoded_to_the_same_values() -> None:
     luck = Random(29)
     numbers = [
         luck.choice((1, -1)) * luck.random() * 10.0 ** luck.randrange(-300, 300)
@@ -25,12 +25,12 @@ def test_what_has_many_exponents_is_decoded_to_the_same() -> None:
     assert equal(decoded(text.decode()), json.loads(text))
 
 
-def test_few_exponents_and_texts_that_look_like_some_are_no_reason() -> None:
+def test_few_exponents_and_text_that_looks_like_them_do_not_trigger_the_slow_decoder() -> None:
     assert not has_many_exponents(b"[1e5,1E5]")
     assert not has_many_exponents(b'"' + b"see the tree " * 10_000 + b'"')
 
 
-def test_whoever_decodes_many_exponents_can_be_interrupted_at_each(
+def test_decoding_many_exponents_can_be_interrupted_at_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By Python, which looks for signals whenever a function of it is called."""

@@ -24,7 +24,7 @@ def test_applying_the_diff_gives_the_other_document(a, b, compact):
 
 @settings(max_examples=200)
 @given(patched_documents(), st.booleans())
-def test_applying_the_diff_gives_what_a_patch_gave(case, compact):
+def test_applying_the_diff_gives_the_result_of_the_patch(case, compact):
     a, patch = case
     try:
         b = apply(a, patch)
@@ -84,7 +84,7 @@ def test_one_insertion_into_a_long_array_is_one_operation(at):
     assert diff(longer, THOUSAND) == [{"op": "remove", "path": f"/{at}"}]
 
 
-def test_changes_at_both_ends_of_a_long_array_leave_its_middle_alone():
+def test_changes_at_both_ends_of_a_long_array_leave_its_middle_untouched():
     changed = [NEW, *THOUSAND[1:700], {**THOUSAND[700], "type": "int"}, *THOUSAND[702:], NEW]
     patch = diff(THOUSAND, changed)
     assert len(patch) <= 6
@@ -98,7 +98,7 @@ def test_arrays_too_far_apart_are_compared_by_position():
     assert equal(apply(a, diff(a, b, compact=False)), b)
 
 
-def test_a_shuffled_long_array_is_still_reached():
+def test_a_shuffled_long_array_is_diffed_correctly():
     shuffled = THOUSAND[:]
     random.Random(7).shuffle(shuffled)
     assert equal(apply(THOUSAND, diff(THOUSAND, shuffled)), shuffled)
@@ -148,7 +148,7 @@ def test_a_diff_of_too_many_operations_replaces_the_document():
     assert (only["op"], only["path"]) == ("replace", "")
 
 
-def test_documents_deeper_than_the_limit_are_replaced_there():
+def test_places_deeper_than_the_limit_are_replaced_as_a_whole():
     def deep(core):
         for _ in range(300):
             core = {"n": core}

@@ -34,7 +34,7 @@ TREE = {
 }
 
 
-def test_the_tree_is_as_its_docstring_draws_it():
+def test_the_class_tree_matches_its_docstring():
     for error, parent in TREE.items():
         assert error.__base__ is parent
         assert error.__name__ in PatchError.__doc__
@@ -77,7 +77,7 @@ def test_messages_are_short_and_errors_can_be_pickled(document, patch):
     assert vars(again) == vars(error)
 
 
-def test_a_message_says_where_and_what():
+def test_a_message_names_the_place_and_the_reason():
     with pytest.raises(PathMissing) as caught:
         apply({"a": {"l": [1]}}, [{"op": "remove", "path": "/a/l/5/x"}])
     assert str(caught.value) == (
@@ -88,13 +88,13 @@ def test_a_message_says_where_and_what():
     assert str(caught.value) == "operation 0 at '/a': expected true, found {\"l\": [1]}"
 
 
-def test_absent_is_itself_wherever_it_goes():
+def test_absent_keeps_its_identity_when_pickled():
     assert pickle.loads(pickle.dumps(ABSENT)) is ABSENT
     assert repr(ABSENT) == "ABSENT"
     assert not ABSENT
 
 
-def test_pointers_come_apart_and_together():
+def test_pointers_can_be_split_and_joined():
     for pointer in ("", "/", "/a/0/-", "/~01/~1", "//"):
         assert patching.join_pointer(patching.split_pointer(pointer)) == pointer
     assert patching.join_pointer(["a", 0, "b/c"]) == "/a/0/b~1c"

@@ -144,7 +144,7 @@ def test_an_error_names_the_operation_the_pointer_and_the_member(operation, memb
     assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
 
 
-def test_unknown_operations_have_their_code_and_all_names_are_listed():
+def test_an_unknown_operation_is_refused_with_the_list_of_operations():
     with pytest.raises(InvalidPatch) as caught:
         extended([op("spam")])
     assert caught.value.code == "unknown_operation"
@@ -182,7 +182,7 @@ PATCH = [
 KEYED = {"/f": ["a", "b/c"], "/f/*/g": ["d"]}
 
 
-def test_to_json_gives_what_was_parsed():
+def test_to_json_returns_the_parsed_patch():
     whole = {"patch": PATCH, "array_primary_keys": KEYED}
     parsed = parse_extended(whole)
     assert parsed.to_json() == whole
@@ -220,7 +220,7 @@ def test_predicates_in_apply_count_as_operations():
         assert (error.limit, error.maximum, error.actual) == ("operations_max", 5, 6)
 
 
-def test_pointers_in_apply_reach_as_deep_as_all_together():
+def test_the_depth_of_a_nested_predicate_includes_its_outer_pointers():
     limits = Limits(depth_max=3)
     extended([op("and", "/a/b", apply=[op("defined", "/c")])], limits=limits)
     with pytest.raises(LimitExceeded) as caught:
@@ -229,7 +229,7 @@ def test_pointers_in_apply_reach_as_deep_as_all_together():
     assert (error.limit, error.operation, error.pointer) == ("depth_max", 1, "/a/b/c/d")
 
 
-def test_predicates_are_not_nested_without_end():
+def test_the_nesting_of_predicates_is_bounded():
     def nested(levels):
         predicate = OK
         for _ in range(levels):
@@ -243,7 +243,7 @@ def test_predicates_are_not_nested_without_end():
         assert caught.value.member == "apply"
 
 
-def test_a_patch_parsed_under_laxer_limits_is_held_to_the_depth_it_is_applied_under():
+def test_a_patch_parsed_with_looser_limits_must_keep_the_depth_limit_of_apply():
     patch = extended([op("add", value=[[[]]])])
     with pytest.raises(LimitExceeded) as caught:
         apply_extended({}, patch, limits=Limits(depth_max=3), document_bytes=2)
@@ -268,7 +268,7 @@ def test_a_patch_is_conditional_if_it_has_a_predicate(operation, conditional):
 
 
 @pytest.mark.parametrize("name", ["add", "remove", "replace", "move", "pull", "increment", "spam"])
-def test_tests_hold_nothing_that_changes(name):
+def test_tests_may_contain_no_operation_that_changes(name):
     with pytest.raises(InvalidPatch) as caught:
         parse_tests([OK, {"op": name, "from": "/b", "path": "/a", "value": 1}])
     assert (caught.value.operation, caught.value.member) == (1, "op")

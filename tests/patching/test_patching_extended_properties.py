@@ -224,7 +224,7 @@ def test_watermarks_and_additions_to_sets_mean_the_same_in_any_order_however_oft
 
 
 @given(keyed_documents, st.data())
-def test_what_may_be_sent_twice_changes_nothing_the_second_time(document, data):
+def test_a_repeatable_operation_changes_nothing_the_second_time(document, data):
     for random in data.draw(st.lists(randoms, min_size=1, max_size=6)):
         made = extended_operation(random, document)
         if made["op"] == "append_text":
@@ -246,7 +246,7 @@ def shuffled(value, seed):
 
 
 @given(keyed_documents, st.data(), st.integers(0, 99))
-def test_addresses_mean_the_same_whatever_the_order(document, data, seed):
+def test_addresses_mean_the_same_in_any_order(document, data, seed):
     patch = data.draw(extended_patches(document))
     patch = [each for each in patch if each["path"].startswith("/k/")]
     patch = [each for each in patch if each.get("from", "/k/").startswith("/k/")]
@@ -327,6 +327,6 @@ def test_footprints_of_single_operations():
     assert fp({"op": "remove", "path": "/l/0"}, ABSENT) == ([], ["/l"])
 
 
-def test_every_operation_is_carried_out_and_is_among_those_that_are_drawn():
+def test_every_operation_is_implemented_and_generated():
     assert set(LOWER) == {*get_args(Change), Predicate}
     assert set(CHANGES) == EXTENDED_OPERATIONS - PREDICATES_OF_THE_LANGUAGE.keys()

@@ -42,7 +42,7 @@ def test_footprint_of_one_operation(operation, with_document, without):
     assert footprint([operation]) == without
 
 
-def test_each_operation_is_seen_in_the_state_that_those_before_it_leave():
+def test_each_operation_is_analysed_on_the_state_after_the_earlier_ones():
     patch = [
         {"op": "add", "path": "/n", "value": {}},
         {"op": "add", "path": "/n/0", "value": 1},
@@ -52,7 +52,7 @@ def test_each_operation_is_seen_in_the_state_that_those_before_it_leave():
     assert footprint(patch, DOCUMENT).writes == {"/n", "/n/0", "/o"}
 
 
-def test_operations_after_one_that_does_not_fit_are_taken_at_their_widest():
+def test_operations_after_one_that_does_not_fit_get_their_widest_footprint():
     patch = [{"op": "test", "path": "/l", "value": 0}, {"op": "remove", "path": "/o/0"}]
     assert footprint(patch, DOCUMENT) == fp(["/l"], ["/o"])
 
@@ -75,12 +75,12 @@ def test_operations_after_one_that_does_not_fit_are_taken_at_their_widest():
         (fp(), fp([], [""]), []),
     ],
 )
-def test_overlap_names_the_pointers_of_the_first(a, b, met):
+def test_overlap_names_pointers_of_the_first_footprint(a, b, met):
     assert overlap(a, b) == met
     assert bool(overlap(b, a)) == bool(met)
 
 
-def test_footprints_add_up():
+def test_footprints_can_be_added():
     assert fp(["/a"], ["/b"]) | fp(["/c"], ["/b", "/d"]) == fp(["/a", "/c"], ["/b", "/d"])
 
 

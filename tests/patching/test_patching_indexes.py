@@ -112,12 +112,12 @@ TAKEN = [
 
 
 @pytest.mark.parametrize("operations", TAKEN, ids=range(len(TAKEN)))
-def test_an_item_that_was_tested_is_and_what_needs_none_is_free(operations: Any) -> None:
+def test_a_tested_item_is_reached_and_some_operations_need_no_test(operations: Any) -> None:
     plain = apply_within(D, operations, document_bytes=size(D))[0]
     assert equal(run(D, operations), plain)
 
 
-def test_equal_members_of_two_sets_are_not_one() -> None:
+def test_equal_members_of_two_sets_are_different_items() -> None:
     document = {"t": [1], "f": [{"k": "x", "t": [1]}]}
     with pytest.raises(IndexNeedsTest):
         run(document, [pin("/t/0", 1), pin("/f/0/k", "x"), remove("/f/0/t/0")])
@@ -142,7 +142,7 @@ def test_extended_patches_name_items_of_declared_lists_by_key() -> None:
     assert apply_within(D, done.effective, document_bytes=size(D))[0] == done.content
 
 
-def test_their_own_keys_may_say_the_same_and_nothing_else() -> None:
+def test_array_primary_keys_may_only_repeat_the_declared_keys() -> None:
     assert by_key(D, replace("/f/y/n", 2), keyed={"/f": ["k"], "/g": ["k"]}).effective
     for keyed in ({"/f": ["n"]}, {"/t": ["k"]}, {"/f/y/s": ["k"]}):
         with pytest.raises(InvalidPatch) as caught:
@@ -150,14 +150,14 @@ def test_their_own_keys_may_say_the_same_and_nothing_else() -> None:
         assert caught.value.member == "array_primary_keys"
 
 
-def test_what_cant_be_right_by_key_is_refused_as_with_keys_of_its_own() -> None:
+def test_an_impossible_address_is_refused_as_with_array_primary_keys() -> None:
     with pytest.raises(InvalidPatch):
         by_key(D, add("/f/y", {"k": "x"}))
     with pytest.raises(InvalidPatch):
         by_key(D, remove("/p/1"))
 
 
-def test_a_list_that_is_broken_already_is_named_not_guessed_at() -> None:
+def test_a_list_with_a_repeated_key_is_refused() -> None:
     with pytest.raises(ListViolation) as caught:
         by_key({"f": [{"k": 1}, {"k": "1"}]}, replace("/f/1/n", 1))
     assert (caught.value.pointer, caught.value.other) == ("/f/1", "/f/0")
@@ -173,12 +173,12 @@ SET_REFUSED = [
 
 
 @pytest.mark.parametrize("operations", SET_REFUSED, ids=range(len(SET_REFUSED)))
-def test_members_of_sets_have_no_key_to_be_named_by(operations: Any) -> None:
+def test_members_of_sets_cannot_be_addressed_by_key(operations: Any) -> None:
     with pytest.raises(IndexNeedsTest):
         by_key(D, *operations)
 
 
-def test_but_can_be_tested() -> None:
+def test_members_of_sets_can_be_tested() -> None:
     assert by_key(D, pin("/t/1", "s"), remove("/t/1")).content["t"] == ["r"]
     assert by_key(D, pin("/t", ["r", "s"]), remove("/t/0"), remove("/t/0")).content["t"] == []
 
@@ -258,7 +258,7 @@ def touched(before: list[Any], after: list[Any]) -> set[str]:
 
 @cases(1000)
 @given(randoms)
-def test_no_other_item_is_ever_edited_whatever_happened_meanwhile(random: Random) -> None:
+def test_no_other_item_is_ever_edited_whatever_others_changed_since(random: Random) -> None:
     seen = a_list(random, list("pqrst"))
     patch = a_patch(random, seen)
     meant = touched(seen, apply_within({"f": seen}, patch, document_bytes=0)[0]["f"])  # type: ignore

@@ -169,7 +169,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("operation", "error"), REFUSED, ids=str)
-def test_what_does_not_fit_is_refused_with_the_address_as_given(operation, error):
+def test_an_operation_that_does_not_fit_is_refused_with_the_address_as_given(operation, error):
     caught = refused(error, D, op("defined", F), operation, keyed=KEYED)
     assert type(caught) is error
     assert caught.operation == 1
@@ -228,7 +228,7 @@ def test_escapes_and_separators_in_addresses():
     assert content(document, *removals, op("remove", "/m/1"), keyed=keyed) == {"a/b": [], "m": []}
 
 
-def test_a_literal_pattern_goes_before_a_wildcard_and_a_wildcard_covers_members():
+def test_a_literal_pattern_takes_precedence_over_a_wildcard():
     keyed = {"/*/l": ["k"], "/a/l": ["j"]}
     document = {"a": {"l": [{"j": 1, "k": 2}]}, "b": {"l": [{"j": 1, "k": 2}]}}
     patch = [op("remove", "/a/l/1/k"), op("remove", "/b/l/2/j")]
@@ -255,7 +255,7 @@ def test_many_addresses_in_one_array_cost_no_search_each():
     assert (error.limit, error.operation) == ("items_examined_max", 0)
 
 
-def test_addresses_are_looked_up_in_the_state_the_operations_before_left():
+def test_addresses_are_looked_up_in_the_state_after_the_earlier_operations():
     changes = [
         op("remove", f"{F}/id"),
         add(f"{F}/id", {"n": 9}),
@@ -268,7 +268,7 @@ def test_addresses_are_looked_up_in_the_state_the_operations_before_left():
     assert len(effective(D, *changes, keyed=KEYED)) == 4
 
 
-def test_what_was_looked_up_before_items_moved_is_looked_up_again():
+def test_items_are_looked_up_again_after_they_have_moved():
     tags = [[{"t": key, "n": key * 2} for key in keys] for keys in ("ab", "ba", "acb")]
     document = {"fields": [{"path": str(n), "tags": each} for n, each in enumerate(tags)]}
     keyed = {"/fields": ["path"], "/fields/*/tags": ["t"]}
@@ -277,7 +277,7 @@ def test_what_was_looked_up_before_items_moved_is_looked_up_again():
     assert len(content(document, *patch, keyed=keyed)["fields"]) == 2
 
 
-def test_an_item_that_is_replaced_by_its_index_meanwhile_is_looked_up_again():
+def test_an_item_replaced_by_its_index_in_between_is_looked_up_again():
     document = {"fields": [{"path": "id", "tags": [{"t": "a"}]}]}
     keyed = {"/fields": ["path"], "/fields/id/tags": ["t"]}
     patch = [

@@ -70,20 +70,20 @@ def test_depth_counts_the_pointer_and_the_value():
     assert (error.actual, error.operation, error.pointer) == (6, 0, "/n/n/n/x")
 
 
-def test_depth_holds_for_a_patch_parsed_under_laxer_limits():
+def test_the_depth_limit_applies_to_a_patch_parsed_with_looser_limits():
     patch = parse([{"op": "remove", "path": "/a"}, {"op": "add", "path": "/b", "value": [[[]]]}])
     error = exceeded("depth_max", {"a": 1}, patch, depth_max=3)
     assert (error.operation, error.pointer) == (1, "/b")
 
 
-def test_depth_holds_for_what_is_copied():
+def test_the_depth_limit_applies_to_copies():
     document = {"a": [[]], "b": nested(2)}
     assert apply(document, [copying("/a", "/b/n/x")], limits=Limits(depth_max=5))
     error = exceeded("depth_max", document, [copying("/a", "/b/n/x")], depth_max=4)
     assert (error.actual, error.operation, error.pointer) == (5, 0, "/b/n/x")
 
 
-def test_depth_holds_for_what_is_moved():
+def test_the_depth_limit_applies_to_moves():
     document = {"a": [[]], "b": nested(2), "c": 1}
     patch = [{"op": "remove", "path": "/c"}, {"op": "move", "from": "/a", "path": "/b/n/x"}]
     assert apply(document, patch, limits=Limits(depth_max=5))
@@ -91,7 +91,7 @@ def test_depth_holds_for_what_is_moved():
     assert (error.actual, error.operation, error.pointer) == (5, 1, "/b/n/x")
 
 
-def test_moves_that_stack_chains_are_stopped_however_deep_they_get():
+def test_moves_that_nest_too_deeply_are_refused():
     document = {f"c{n}": nested(80) for n in range(60)}
     patch = []
     for n in range(59):  # each chain goes to the end of the next one
@@ -126,12 +126,12 @@ def test_the_result_may_take_as_many_bytes_as_allowed_and_no_more():
         {"op": "move", "from": "/a", "path": "/long"},
     ],
 )
-def test_every_operation_that_makes_a_document_larger_is_held_to_its_size(operation):
+def test_every_operation_that_enlarges_a_document_must_keep_the_size_limit(operation):
     document = {"a": "x"}
     exceeded("result_bytes_max", document, [operation], result_bytes_max=size(document))
 
 
-def test_a_patch_that_makes_no_document_larger_is_not_refused_for_its_size():
+def test_a_patch_that_shrinks_an_oversized_document_is_accepted():
     document = {"a": "x" * 100, "b": 1}
     limits = Limits(result_bytes_max=50)
     for patch in (
@@ -180,7 +180,7 @@ def test_apply_within_measures_when_the_bound_would_pass_the_limit():
     assert {9, 98} <= bounds  # exact after measuring, and grown to the limit before
 
 
-def test_merge_is_held_to_depth_and_size():
+def test_merge_must_keep_the_limits_of_depth_and_size():
     with pytest.raises(LimitExceeded) as caught:
         merge({}, {"a": {"b": []}}, limits=Limits(depth_max=2))
     assert (caught.value.limit, caught.value.actual) == ("depth_max", 3)

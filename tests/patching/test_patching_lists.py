@@ -1,4 +1,4 @@
-"""Lists have their items told apart by key or by value, as their rules say."""
+"""The items of lists are identified by key or by value, according to the rules."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_a_rule_is_found_by_pointer_and_by_address(pointer: str) -> None:
 
 
 @pytest.mark.parametrize("pointer", ["", "/fields/0", "/tags", "/fields/0/tags/1", "/a/0/tags"])
-def test_elsewhere_arrays_go_by_index(pointer: str) -> None:
+def test_arrays_without_a_rule_are_addressed_by_index(pointer: str) -> None:
     assert LISTS.at(split_pointer(pointer)) is None
 
 
-def test_step_by_step_the_same_rules_are_found() -> None:
+def test_rules_found_step_by_step_are_the_same() -> None:
     assert LISTS.below("fields").rule == LISTS.at(("fields",))
     assert LISTS.below("fields").below("0").below("tags").rule == LISTS.at(("fields", "0", "tags"))
     assert LISTS.below("fields").below("0").below("tags").below("1") is NO_LISTS
@@ -82,14 +82,14 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("pointer", "item", "key"), KEYS)
-def test_the_key_of_an_item(pointer: str, item: Any, key: Any) -> None:
+def test_the_key_of_an_item_is_computed(pointer: str, item: Any, key: Any) -> None:
     rule = LISTS.at(split_pointer(pointer))
     assert rule is not None
     assert rule.key_of(item) == key
     assert rule.address_of(item) == (None if key is None else US.join(key))
 
 
-def test_a_member_of_a_set_is_in_its_key() -> None:
+def test_the_key_of_a_set_member_is_its_value() -> None:
     rule = LISTS.at(("fields", "0", "tags"))
     assert rule is not None
     for item in ("a", 1.5, None, {"b": [1, "\ud800"]}):
@@ -125,18 +125,18 @@ def test_a_double_or_a_missing_key_is_named_with_both_pointers(
 
 
 @pytest.mark.parametrize("document", [ABSENT, None, [], {"tags": {"path": 1}}, {"fields": []}])
-def test_what_is_no_array_has_no_items(document: Any) -> None:
+def test_a_value_that_is_not_an_array_has_no_items(document: Any) -> None:
     assert LISTS.require(document) == 0
 
 
-def test_a_list_that_is_shared_with_the_document_before_is_not_looked_at() -> None:
+def test_a_list_shared_with_the_earlier_document_is_not_checked() -> None:
     double = [{"path": "a"}, {"path": "a"}]
     assert LISTS.require({"fields": double, "n": 2}, {"fields": double, "n": 1}) == 0
     with pytest.raises(ListViolation):
         LISTS.require({"fields": list(double)}, {"fields": double})
 
 
-def test_the_work_is_counted_and_grows_with_the_document_alone(
+def test_the_work_of_a_check_grows_with_the_document_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Lists without items take work too; what is shared takes none, nor does another rule."""
@@ -182,7 +182,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "pointer", "said"), REFUSED)
-def test_what_is_no_rule_is_refused_with_its_place(value: Any, pointer: str, said: str) -> None:
+def test_an_invalid_rule_is_refused_with_its_pointer(value: Any, pointer: str, said: str) -> None:
     with pytest.raises(InvalidPatch) as caught:
         parse_lists(value)
     assert caught.value.pointer == pointer
@@ -223,7 +223,7 @@ def test_rules_that_contradict_each_other_are_refused_naming_both(rules: Any) ->
         (keyed("/a", "k"), unique("/a/*/l"), unique("/b/k")),
     ],
 )
-def test_rules_that_agree_are_taken(rules: Any) -> None:
+def test_consistent_rules_are_accepted(rules: Any) -> None:
     assert parse_lists(list(rules))
 
 
@@ -253,7 +253,7 @@ def as_oracle(rules: list[dict[str, Any]], tokens: tuple[str, ...]) -> set[str]:
 
 @cases(100)
 @given(st.lists(rule, max_size=4))
-def test_wherever_rules_are_taken_they_say_one_thing_of_each_array(rules: Any) -> None:
+def test_accepted_rules_are_unambiguous_for_every_array(rules: Any) -> None:
     try:
         lists = parse_lists(rules)
     except InvalidPatch:
@@ -293,7 +293,7 @@ def is_broken(rules: list[dict[str, Any]], document: Any) -> bool:
 
 @cases(100)
 @given(st.lists(rule, max_size=3), documents)
-def test_violations_are_found_where_there_are_any(rules: Any, document: Any) -> None:
+def test_every_violation_is_found(rules: Any, document: Any) -> None:
     try:
         lists = parse_lists(rules)
     except InvalidPatch:
@@ -306,7 +306,7 @@ def test_violations_are_found_where_there_are_any(rules: Any, document: Any) -> 
     assert broken == is_broken(rules, document)
 
 
-def test_the_way_through_the_rules_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_through_the_rules_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many addresses there are under however many rules."""
     made: list[None] = []
     make = list_rules._Way.__init__

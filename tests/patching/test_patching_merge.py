@@ -72,7 +72,7 @@ def test_merge_is_the_reference_without_touching_its_arguments(document, patch):
     assert merge(merged, patch) is merged or not isinstance(merged, dict | list)  # idempotent
 
 
-def test_members_whose_value_does_not_change_keep_their_identity():
+def test_unchanged_members_keep_their_identity():
     document = {"a": {"x": [1], "y": {"z": 1}}, "b": {"c": 1}}
     merged = merge(document, {"a": {"x": [1.0], "y": {"z": 2}}, "b": {"c": 1, "d": None}})
     assert merged["b"] is document["b"]

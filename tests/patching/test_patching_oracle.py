@@ -52,7 +52,7 @@ crowding = st.fixed_dictionaries(
 
 @settings(max_examples=200)
 @given(st.lists(crowding, max_size=12))
-def test_places_that_share_a_copy_stay_apart(patch):
+def test_copies_of_one_place_stay_independent(patch):
     # few places and many copies, so that what was copied is changed again, on either side
     document = {"a": {"a": {}, "b": {"a": {}}}, "b": {"a": {"b": {}}}}
     performed = []

@@ -23,7 +23,7 @@ def applied_by(managers: int, limits: Limits = Limits()) -> OwnerTree:  # noqa: 
     return owners
 
 
-def test_one_manager_too_many_is_refused_and_the_others_go_on() -> None:
+def test_one_manager_too_many_is_refused_and_the_others_can_continue() -> None:
     limits = Limits(managers_max=3)
     owners = applied_by(3, limits)
     with pytest.raises(LimitExceeded) as refused:
@@ -34,7 +34,7 @@ def test_one_manager_too_many_is_refused_and_the_others_go_on() -> None:
     apply_wanted(TAGS, left, TAGS, manager="late", revision=9, limits=limits)
 
 
-def test_owners_of_an_array_that_would_be_those_of_each_member_are_refused_where_it_comes() -> None:
+def test_declaring_a_list_that_multiplies_owners_beyond_the_limit_is_refused() -> None:
     owners = applied_by(5)
     assert owners.total() == 5
     require_fit(owners, TAGS, A_SET, Limits(owners_max=250))
@@ -44,8 +44,8 @@ def test_owners_of_an_array_that_would_be_those_of_each_member_are_refused_where
 
 
 @pytest.mark.parametrize("limits", [Limits(owners_max=10), Limits(owned_leaves_max=10)])
-def test_what_lists_make_of_the_owners_there_are_keeps_nobody_from_writing(limits: Limits) -> None:
-    """Lists that are declared later tell apart what others own: no write is refused for that."""
+def test_owners_multiplied_by_a_declared_list_do_not_block_writes(limits: Limits) -> None:
+    """A list declared later splits ownership into items: no write is refused because of that."""
     owners = applied_by(5)
     plain = taken_over(
         owners, TAGS, TAGS | {"x": 1}, author="ann", revision=9, lists=A_SET, limits=limits
@@ -56,7 +56,7 @@ def test_what_lists_make_of_the_owners_there_are_keeps_nobody_from_writing(limit
     assert done.owners.total() == 250
 
 
-def test_to_apply_takes_as_long_for_many_owners_as_for_few() -> None:
+def test_an_apply_takes_as_long_with_many_owners_as_with_few() -> None:
     """What follows from the set of a leaf's owners is found once, not for each leaf."""
     from patching import ownership
 

@@ -338,7 +338,7 @@ def flat(owners: OwnerTree | None):
 
 @CASES
 @given(st.lists(randoms, min_size=3, max_size=10))
-def test_any_history_of_applies_and_writes_is_the_oracles(seeds):
+def test_any_history_of_applies_and_writes_matches_the_oracle(seeds):
     world = World()
     for random in seeds:
         world.step(random)
@@ -400,7 +400,7 @@ class Listed(World):
 
 @CASES
 @given(st.lists(randoms, min_size=3, max_size=10))
-def test_any_history_with_lists_is_the_oracles(seeds):
+def test_any_history_with_lists_matches_the_oracle(seeds):
     world = Listed()
     for random in seeds:
         world.step(random)
@@ -408,7 +408,7 @@ def test_any_history_with_lists_is_the_oracles(seeds):
 
 @CASES
 @given(randoms)
-def test_what_a_manager_lets_go_of_is_gone_and_nothing_else(random):
+def test_letting_go_removes_exactly_the_managers_own_leaves(random):
     base = an_object(random)
     owners = None
     content = base
@@ -482,7 +482,7 @@ def test_a_contested_leaf_names_its_owner_since_when_and_both_values():
     assert pickle.loads(pickle.dumps(error)).contested == error.contested
 
 
-def test_a_plain_write_takes_over_and_the_former_owner_is_told():
+def test_a_plain_write_takes_over_and_the_former_owner_gets_a_conflict():
     content, owners = applied(ABSENT, None, {"tier": 1}, "nightly", 1)
     owners = taken_over(owners, content, {"tier": 2}, author="ann", revision=2)
     assert owners.at(("tier",)) == (Ownership("ann", 2, True),)
@@ -490,13 +490,13 @@ def test_a_plain_write_takes_over_and_the_former_owner_is_told():
     assert "'ann' since revision 2, by a plain write" in error.detail
 
 
-def test_an_author_and_the_manager_of_its_name_are_two():
+def test_an_author_and_a_manager_of_the_same_name_are_different_owners():
     content, owners = applied(ABSENT, None, {"tier": 1}, "ann", 1)
     owners = taken_over(owners, content, {"tier": 2}, author="ann", revision=2)
     contested_of({"tier": 2}, owners, {"tier": 1}, "ann")
 
 
-def test_force_takes_what_it_names_and_no_more():
+def test_force_takes_over_only_the_named_places():
     state = applied(ABSENT, None, {"a": {"x": 1, "y": 1}, "b": 1}, "a", 1)
     wanted = {"a": {"x": 2, "y": 2}, "b": 2}
     assert [each.pointer for each in contested_of(*state, wanted, force=["/a"]).contested] == ["/b"]
@@ -506,7 +506,7 @@ def test_force_takes_what_it_names_and_no_more():
     assert [each.pointer for each in done.skipped] == ["/a/y", "/b"]
 
 
-def test_who_skips_a_leaf_that_it_shares_owns_it_no_more():
+def test_skipping_a_shared_leaf_gives_up_its_ownership():
     state = applied(*applied(ABSENT, None, {"x": 1}, "a", 1), {"x": 1}, "b", 2)
     assert state[1].at(("x",)) == (Ownership("a", 1), Ownership("b", 2))
     content, owners = applied(*state, {"x": 2}, "b", 3, conflict="skip")
@@ -514,7 +514,7 @@ def test_who_skips_a_leaf_that_it_shares_owns_it_no_more():
     assert flat(owners) == {("x",): {("a", False): 1}}
 
 
-def test_a_scalar_in_the_place_of_a_container_needs_all_of_it():
+def test_replacing_a_container_by_a_scalar_needs_all_of_its_leaves():
     state = applied(ABSENT, None, {"a": {"x": 1, "y": 1}}, "a", 1)
     error = contested_of(*state, {"a": 5}, force=["/a/x"])
     assert [(each.pointer, each.wanted, each.wanted_at) for each in error.contested] == [
@@ -531,13 +531,13 @@ def test_a_container_in_the_place_of_anothers_scalar_is_contested():
     assert (only.pointer, only.value, only.wanted) == ("/a", 1, {"x": 2})
 
 
-def test_null_is_a_value():
+def test_null_is_an_ordinary_value():
     state = applied(ABSENT, None, {"a": None, "b": 1}, "a", 1)
     assert state[0] == {"a": None, "b": 1}
     assert applied(*state, {"b": 1}, "a", 2)[0] == {"b": 1}
 
 
-def test_an_empty_object_gives_way_to_members_and_comes_back():
+def test_an_empty_object_yields_to_members_and_can_be_restored():
     state = applied(ABSENT, None, {"labels": {}}, "a", 1)
     state = applied(*state, {"labels": {"x": 1}}, "b", 2)
     assert flat(state[1]) == {("labels", "x"): {("b", False): 2}}
@@ -557,7 +557,7 @@ def test_an_empty_document_is_made_owned_and_kept():
     assert (done.content, done.owners) == ({}, None)
 
 
-def test_what_nobody_owned_stays_and_may_be_changed_by_anybody():
+def test_unowned_values_stay_and_anybody_may_change_them():
     content, owners = applied({"seen": 1, "a": {"kept": 1}}, None, {"seen": 2, "a": {"x": 1}}, "a")
     assert content == {"seen": 2, "a": {"kept": 1, "x": 1}}
     assert applied(content, owners, {}, "a", 2)[0] == {"a": {"kept": 1}}
@@ -598,7 +598,7 @@ def test_items_are_owned_by_key_and_members_of_sets_by_value():
     assert state[0] == {"tags": ["pii", "gold"]}
 
 
-def test_an_item_keeps_its_key_as_long_as_anything_is_left_in_it():
+def test_an_item_keeps_its_key_while_it_has_other_members():
     state = applied(ABSENT, None, {"fields": [{"path": "a", "type": 1}]}, "a", 1, lists=FIELDS)
     content = {"fields": [{"path": "a", "type": 1, "note": "by hand"}]}
     owners = taken_over(state[1], state[0], content, author="ann", revision=2, lists=FIELDS)
@@ -632,7 +632,7 @@ def test_new_rules_for_lists_alone_change_no_owners():
     assert let_go(content, owners, "b", lists=FIELDS).owners is owners
 
 
-def test_the_digest_of_a_part_without_lists_is_that_of_its_value():
+def test_the_digest_of_a_part_without_lists_equals_that_of_its_value():
     content, owners = applied({"n": 1}, None, {"a": {"x": 1.0}, "e": {}}, "a")
     content, owners = applied(content, owners, {"a": {"x": 1, "y": 2}}, "b", 2)
     assert owned_digest(content, owners, "a") == digest({"e": {}, "a": {"x": 1}})
@@ -645,7 +645,7 @@ def test_the_digest_of_a_part_without_lists_is_that_of_its_value():
     assert owned_digests({"a": 1, "e": {}}, owners) == {"a": digest({"e": {}})}
 
 
-def test_the_order_of_items_makes_no_digest_and_the_rules_for_them_do():
+def test_a_digest_of_owned_lists_ignores_order_and_depends_on_the_rules():
     wanted = {"tags": ["x", "y"], "fields": [{"path": "b"}, {"path": "a", "type": 1}]}
     turned = {"fields": [{"type": 1, "path": "a"}, {"path": "b"}], "tags": ["y", "x"]}
     content, owners = applied(ABSENT, None, wanted, "a", lists=FIELDS)
@@ -672,26 +672,26 @@ def test_the_order_of_items_makes_no_digest_and_the_rules_for_them_do():
         assert (again[1] == owners) == same
 
 
-def test_what_breaks_the_rules_cant_be_wanted():
+def test_an_apply_that_breaks_the_rules_for_lists_is_refused():
     for wanted in ({"tags": ["x", "x"]}, {"fields": [{"type": 1}]}):
         with pytest.raises(ListViolation):
             applied(ABSENT, None, wanted, lists=FIELDS)
 
 
 @pytest.mark.parametrize("wanted", [None, 1, "x", [], [{}], True])
-def test_what_is_no_object_is_refused(wanted):
+def test_an_apply_that_is_not_an_object_is_refused(wanted):
     with pytest.raises(InvalidPatch, match="an object, not") as refused:
         applied({"a": 1}, None, wanted)
     assert refused.value.pointer == ""
 
 
-def test_a_force_that_is_no_pointer_is_refused():
+def test_a_force_that_is_not_a_pointer_is_refused():
     with pytest.raises(InvalidPatch) as refused:
         applied({"a": 1}, None, {}, force=["a"])
     assert refused.value.code == "invalid_pointer"
 
 
-def test_bounds_hold_for_what_grows_and_not_for_what_is_there():
+def test_bounds_apply_to_growth_and_not_to_existing_owners():
     limits = Limits(owned_leaves_max=2)
     state = applied(ABSENT, None, {"a": 1, "b": 1, "c": 1}, "a")
     with pytest.raises(LimitExceeded) as refused:
@@ -713,7 +713,7 @@ def test_bounds_hold_for_what_grows_and_not_for_what_is_there():
         assert refused.value.limit == next(iter(limit))
 
 
-def test_arguments_are_left_alone_and_what_does_not_change_is_shared():
+def test_arguments_are_not_modified_and_unchanged_parts_are_shared():
     kept = {"deep": [1]}
     content, owners = applied({"kept": kept, "x": 1}, None, {"x": 1, "y": {"z": 1}}, "a")
     before = copy.deepcopy((content, owners))
@@ -722,7 +722,7 @@ def test_arguments_are_left_alone_and_what_does_not_change_is_shared():
     assert after["kept"] is kept
 
 
-def test_a_revert_that_changes_nothing_leaves_the_owners_of_lists_as_they_were():
+def test_a_revert_that_changes_nothing_keeps_the_owners_of_lists():
     """Also where lists were declared since: what changes nothing makes no commit."""
     content = {"fields": [{"path": "a"}], "n": 1}
     made = apply_wanted({}, None, content, manager="nightly", revision=1)

@@ -16,7 +16,7 @@ def refusal(patch):
 
 
 @pytest.mark.parametrize("patch", [{}, "[]", None, 1, {"op": "remove", "path": "/a"}])
-def test_a_patch_that_is_no_array_is_refused(patch):
+def test_a_patch_that_is_not_an_array_is_refused(patch):
     error = refusal(patch)
     assert (error.code, error.operation) == ("invalid_patch", None)
 
@@ -71,11 +71,11 @@ def test_a_null_value_is_a_value():
     assert operation.value is None
 
 
-def test_a_sibling_with_a_common_prefix_is_no_child():
+def test_a_sibling_with_a_common_prefix_is_not_a_child():
     assert len(parse([{"op": "move", "from": "/a", "path": "/ab"}])) == 1
 
 
-def test_to_json_gives_what_was_parsed():
+def test_to_json_returns_the_parsed_patch():
     patch = [
         {"op": "add", "path": "/~01~1/-", "value": {"x": [1]}},
         OK,
@@ -93,7 +93,7 @@ def test_to_json_gives_what_was_parsed():
     ]  # fmt: skip
 
 
-def test_without_tests_leaves_the_effective_operations():
+def test_without_tests_keeps_the_other_operations():
     test = {"op": "test", "path": "/a", "value": 1}
     assert parse([test, OK, test]).without_tests().to_json() == [OK]
 
@@ -137,5 +137,5 @@ def test_a_value_nested_beyond_any_recursion_limit_is_refused_as_too_deep():
         ({"op": "test", "path": "/a", "value": "long"}, 0),
     ],
 )
-def test_growth_is_what_the_values_and_names_take_as_json(operation, growth):
+def test_growth_is_the_json_size_of_the_values_and_names(operation, growth):
     assert parse([operation]).growth_bytes == growth

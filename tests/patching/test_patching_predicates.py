@@ -101,7 +101,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("predicate", "holds"), TABLE, ids=str)
-def test_a_predicate_holds_or_fails_the_patch(predicate, holds):
+def test_a_predicate_is_true_or_fails_the_patch(predicate, holds):
     change = {"op": "remove", "path": "/n"}
     if holds:
         assert "n" not in run(DOCUMENT, predicate, change).content
@@ -112,7 +112,7 @@ def test_a_predicate_holds_or_fails_the_patch(predicate, holds):
         assert error.code == "test_failed"
 
 
-def test_a_failed_test_shows_the_value_and_other_predicates_show_themselves():
+def test_a_failed_test_carries_the_value_and_other_predicates_themselves():
     error = refused(TestFailed, DOCUMENT, p("defined", ""), p("test", "/n", 6))
     assert (error.operation, error.expected, error.actual) == (1, 6, 5)
     error = refused(TestFailed, DOCUMENT, p("contains", "/text", "x", ignore_case=True))
@@ -126,7 +126,7 @@ def test_a_failed_test_shows_the_value_and_other_predicates_show_themselves():
     assert error.actual == {"x": {"y": 3}}
 
 
-def test_predicates_see_what_the_operations_before_them_left():
+def test_predicates_see_the_effects_of_earlier_operations():
     assert run({"n": 1}, {"op": "increment", "path": "/n"}, p("test", "/n", 2)).content == {"n": 2}
 
 
@@ -146,7 +146,7 @@ def test_predicates_see_what_the_operations_before_them_left():
     ],
     ids=str,
 )
-def test_tests_on_no_document_hold_or_fail_and_never_do_anything_else(predicate, holds):
+def test_tests_of_an_absent_document_only_pass_or_fail(predicate, holds):
     tests = parse_tests([predicate])
     if holds:
         result = apply_extended(ABSENT, tests, document_bytes=0)
@@ -169,13 +169,13 @@ def test_no_pattern_takes_long_on_a_long_text(pattern):
     assert time.thread_time() - started < WAIT_S
 
 
-def test_the_text_searched_is_bounded_and_the_bound_says_where():
+def test_the_searched_text_is_bounded_and_the_error_names_the_pointer():
     predicate = p("matches", "/a", "(.{1,30}){1,20}$")
     error = refused(LimitExceeded, {"a": "a" * 200_000}, p("defined", ""), predicate)
     assert (error.limit, error.operation, error.pointer) == ("items_examined_max", 1, "/a")
 
 
-def test_many_texts_count_together():
+def test_the_texts_of_all_predicates_count_together():
     limits = Limits(items_examined_max=1000)
     document = {"a": "a" * 100_000}
     held = p("contains", "/a", "a")

@@ -65,7 +65,7 @@ def test_tests_copy_nothing(copies):
     assert copies() == 0
 
 
-def test_what_copy_copies_is_shared_until_it_changes(copies):
+def test_a_copied_value_is_shared_until_it_changes(copies):
     before = wide()
     after = apply(before, [{"op": "copy", "from": "/a", "path": "/c"}])
     assert after["c"] is after["a"] is before["a"]
@@ -91,7 +91,7 @@ def test_replacing_the_root_shares_the_value_and_never_modifies_it():
 
 @settings(max_examples=200)
 @given(patched_documents())
-def test_neither_document_nor_patch_is_modified_whatever_comes_of_it(case):
+def test_neither_document_nor_patch_is_ever_modified(case):
     document, patch = case
     before = copy.deepcopy((document, patch))
     parsed = parse([each for each in patch if not own_child(each)])
@@ -103,7 +103,7 @@ def test_neither_document_nor_patch_is_modified_whatever_comes_of_it(case):
 
 @settings(max_examples=200)
 @given(patched_documents())
-def test_what_the_footprint_leaves_out_is_the_same_object(case):
+def test_parts_outside_the_footprint_keep_their_identity(case):
     document, patch = case
     try:
         after = apply(document, patch)

@@ -35,7 +35,7 @@ LISTS = parse_lists([{"pointer": "/fields", "item_key": ["id"]}, {"pointer": "/t
         ([1, 2], [0, 2], [1, 3], [0, 3], []),
         ([1, 2], [0, 2], [1, 2, 3], [1, 2, 3], [""]),
         ([1, 2], [1], [1, 2], [1], []),
-        # Nobody can tell whether it is the same item: it is one value.
+        # It is unknown whether it is the same item: it is one value.
         ([{"x": 1, "y": 1}], [{"x": 0, "y": 1}], [{"x": 1, "y": 2}], [{"x": 1, "y": 2}], ["/0"]),
         (1, ABSENT, 1, ABSENT, []),
         (1, ABSENT, 2, 2, [""]),
@@ -46,7 +46,7 @@ LISTS = parse_lists([{"pointer": "/fields", "item_key": ["id"]}, {"pointer": "/t
         (1, True, 1.0, True, []),
     ],
 )
-def test_a_change_is_done_to_another_state(
+def test_a_change_is_merged_into_another_state(
     base: Any, wanted: Any, now: Any, content: Any, disputed: list[str]
 ) -> None:
     merged = three_way(base, wanted, now)
@@ -54,7 +54,7 @@ def test_a_change_is_done_to_another_state(
     assert [each.pointer for each in merged.disputes] == disputed
 
 
-def test_a_dispute_tells_both_values_and_can_be_forced() -> None:
+def test_a_dispute_shows_both_values_and_can_be_forced() -> None:
     base, wanted, now = {"a": 1, "b": 1}, {"b": 0}, {"a": 2, "b": 1}
     dispute = Dispute("/a", 2, ABSENT)
     assert three_way(base, wanted, now) == Merged({"a": 2, "b": 0}, (dispute,))
@@ -117,7 +117,7 @@ def threes(draw: Any, arrays: float = 0.4) -> tuple[Any, Any, Any]:
     return base, edited(random, base, arrays), edited(random, base, arrays)
 
 
-def test_what_is_disputed_below_a_pointer_is_forced() -> None:
+def test_force_at_a_pointer_applies_to_disputes_below_it() -> None:
     base, wanted = {"a": {"x": 1}, "b": 1, "ab": 1}, {"a": {"x": 0}, "b": 0, "ab": 0}
     now = {"a": {"x": 2}, "b": 2, "ab": 2}
     merged = three_way(base, wanted, now, force_at=["/a", "/missing"])
@@ -131,7 +131,7 @@ def test_what_is_disputed_below_a_pointer_is_forced() -> None:
 
 @cases(100)
 @given(threes())
-def test_undone_at_once_it_is_exactly_the_state_before(three: tuple[Any, Any, Any]) -> None:
+def test_undoing_a_change_at_once_restores_the_state_before(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
     assert three_way(base, wanted, base) == Merged(wanted, ())
     assert equal(three_way(base, base, now).content, now)
@@ -142,7 +142,7 @@ def test_undone_at_once_it_is_exactly_the_state_before(three: tuple[Any, Any, An
 
 @cases(100)
 @given(threes())
-def test_who_changed_first_makes_no_difference(three: tuple[Any, Any, Any]) -> None:
+def test_a_merge_is_symmetric(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
     one, other = three_way(base, wanted, now), three_way(base, now, wanted)
     places = [each.pointer for each in one.disputes]
@@ -153,13 +153,13 @@ def test_who_changed_first_makes_no_difference(three: tuple[Any, Any, Any]) -> N
 
 @cases(100)
 @given(threes(arrays=0.0))
-def test_changes_of_objects_that_do_not_meet_are_both_kept(three: tuple[Any, Any, Any]) -> None:
+def test_non_overlapping_changes_of_objects_are_both_kept(three: tuple[Any, Any, Any]) -> None:
     _require_both(*three, disputable=False)
 
 
 @cases(100)
 @given(threes(arrays=0.5))
-def test_undisputed_changes_that_do_not_meet_are_both_kept(three: tuple[Any, Any, Any]) -> None:
+def test_undisputed_non_overlapping_changes_are_both_kept(three: tuple[Any, Any, Any]) -> None:
     _require_both(*three, disputable=True)
 
 
@@ -177,7 +177,7 @@ def _require_both(base: Any, wanted: Any, now: Any, *, disputable: bool) -> None
 
 @cases(100)
 @given(threes())
-def test_only_disputed_places_depend_on_force(three: tuple[Any, Any, Any]) -> None:
+def test_force_changes_only_disputed_places(three: tuple[Any, Any, Any]) -> None:
     base, wanted, now = three
     kept, forced = three_way(base, wanted, now), three_way(base, wanted, now, force=True)
     assert tuple(replace(each, forced=True) for each in kept.disputes) == forced.disputes

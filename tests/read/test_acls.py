@@ -46,7 +46,7 @@ def sees_the_past(gateway: GatewayService) -> list[bool]:
 
 @pytest.mark.parametrize("makes_again", [False, True])
 @pytest.mark.parametrize("dies", [False, True])
-def test_an_acl_that_is_half_written_out_is_not_remembered(
+def test_an_acl_that_is_partly_written_out_is_not_cached(
     store: Store, makes_again: bool, dies: bool
 ) -> None:
     gateway_on(store).write("c", "k", Put("secret", 8, OPEN))
@@ -74,7 +74,7 @@ def test_an_acl_that_is_half_written_out_is_not_remembered(
 
 
 @pytest.mark.parametrize("makes_again", [False, True])
-def test_an_acl_that_a_sweep_has_taken_away_lets_nobody_in(store: Store, makes_again: bool) -> None:
+def test_a_document_whose_acl_was_swept_is_hidden(store: Store, makes_again: bool) -> None:
     gateway = gateway_on(store)
     gateway.write("c", "k", Put("secret", 8, OPEN))
     close_and_delete(gateway, makes_again=makes_again)

@@ -60,9 +60,7 @@ def listed(gateway: GatewayService, revision: int | None = None) -> dict[str, tu
 
 
 @pytest.mark.parametrize("few", [1, 2, 500])
-def test_it_makes_no_difference_whether_a_digest_was_stored(
-    monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
+def test_stored_and_computed_digests_are_equal(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     """Nor how few contents are read for a page."""
     monkeypatch.setattr(digests, "_CONTENTS_MAX", few)
     now, before = gateway_on(MemoryStore()), gateway_on(_WrittenBefore())
@@ -79,7 +77,7 @@ def test_it_makes_no_difference_whether_a_digest_was_stored(
     assert {key: value for key, (_, value) in listed(before, 12).items()} == expected
 
 
-def test_pages_end_where_many_contents_would_have_to_be_read(
+def test_a_page_ends_before_it_reads_too_many_contents(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(digests, "_CONTENTS_BYTES_MAX", 10)

@@ -49,7 +49,7 @@ def _number(luck: random.Random) -> str:
 
 @pytest.mark.parametrize("pieces", [2, 8, 32])
 @pytest.mark.parametrize("key", [_hexadecimal, _name, _unicode, _number])
-def test_pieces_are_about_as_large(key: Callable[[random.Random], str], pieces: int) -> None:
+def test_pieces_have_about_the_same_size(key: Callable[[random.Random], str], pieces: int) -> None:
     luck = random.Random(1)
     keys = Keys([key(luck) for _ in range(20_000)])
     sizes = keys.sizes(cuts(keys.probe, pieces))
@@ -59,7 +59,7 @@ def test_pieces_are_about_as_large(key: Callable[[random.Random], str], pieces: 
 
 
 @given(st.lists(st.text(min_size=1, max_size=6), max_size=60), st.integers(1, 6))
-def test_cuts_ascend_and_there_are_never_too_many(keys: list[str], pieces: int) -> None:
+def test_cuts_ascend_and_are_never_too_many(keys: list[str], pieces: int) -> None:
     found = Keys([key for key in keys if key.isprintable()])
     bounds = cuts(found.probe, pieces)
     assert bounds == sorted(set(bounds))
@@ -71,7 +71,7 @@ def test_cuts_ascend_and_there_are_never_too_many(keys: list[str], pieces: int) 
 
 @pytest.mark.parametrize("pieces", range(2, 9))
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
-def test_what_is_counted_is_cut_evenly(count: int, pieces: int) -> None:
+def test_counted_keys_are_cut_evenly(count: int, pieces: int) -> None:
     keys = Keys([f"k{i:05d}" for i in range(count)])
     sizes = keys.sizes(evenly(keys.keys, pieces))
     assert len(sizes) == max(min(count, pieces), 1)

@@ -101,7 +101,7 @@ def _key(document: DocumentRecord) -> str:
     return document.key
 
 
-def all_told(of: Callable[[GatewayService, str, int | None], Page], *given: Any) -> list[str]:
+def all_pages(of: Callable[[GatewayService, str, int | None], Page], *given: Any) -> list[str]:
     gateway, revision = given
     told: list[str] = []
     after: str | None = ""
@@ -118,16 +118,16 @@ def all_told(of: Callable[[GatewayService, str, int | None], Page], *given: Any)
 @pytest.mark.parametrize("seconds", [0.0, LIMIT_S * 0.06, LIMIT_S * 0.12])
 @pytest.mark.parametrize("revision", [None, 8])
 @pytest.mark.parametrize("of", [listed, digested, in_folders, differing])
-def test_pages_end_early_and_tell_everything(
+def test_short_pages_together_return_everything(
     gateway: GatewayService, store: _Costly, seconds: float, revision: int | None, of: Any
 ) -> None:
     store.seconds = seconds
     there = KEYS if revision is None else KEYS[-revision:]
     expected = there if of is not in_folders else sorted({f"{key[0]}/k" for key in there})
-    assert all_told(of, gateway, revision) == expected
+    assert all_pages(of, gateway, revision) == expected
 
 
-def test_a_page_of_documents_that_were_not_there_yet_ends_without_one(
+def test_an_expensive_page_of_documents_that_did_not_exist_yet_ends_early(
     gateway: GatewayService, store: _Costly
 ) -> None:
     store.seconds = LIMIT_S * 0.1
@@ -139,7 +139,7 @@ def test_a_page_of_documents_that_were_not_there_yet_ends_without_one(
         assert store.answers < len(KEYS)
 
 
-def test_an_export_takes_as_long_as_it_takes(gateway: GatewayService, store: _Costly) -> None:
+def test_an_export_may_take_as_long_as_it_needs(gateway: GatewayService, store: _Costly) -> None:
     store.seconds = LIMIT_S * 0.3
     for revision, expected in ((None, KEYS), (1, KEYS[-1:])):
         cpu.begin(LIMIT_S)
@@ -147,10 +147,10 @@ def test_an_export_takes_as_long_as_it_takes(gateway: GatewayService, store: _Co
         assert [key for page in export.pages for key in page] == expected
 
 
-def test_who_sees_nothing_of_what_takes_long_is_refused(
+def test_an_expensive_page_without_a_visible_key_is_refused(
     gateway: GatewayService, store: _Costly
 ) -> None:
-    """There is no key to go on behind."""
+    """There is no key to continue after."""
     for key in KEYS:
         gateway.write("c", key, Put({"n": 2}, 8, ANN_ALONE))
     viewer = gateway.acls.viewer(EVE, "c")
@@ -164,7 +164,7 @@ def test_who_sees_nothing_of_what_takes_long_is_refused(
         gateway.digests.page("c", prefix="", **more)
 
 
-def test_a_page_of_losses_goes_on_where_one_took_long(
+def test_a_page_of_losses_continues_where_the_last_one_was_cut(
     gateway: GatewayService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in KEYS:
@@ -185,7 +185,7 @@ def test_a_page_of_losses_goes_on_where_one_took_long(
     assert told == KEYS[::-1]
 
 
-def test_what_is_computed_outside_of_sections_is_charged_at_the_next_one() -> None:
+def test_time_spent_outside_sections_is_charged_in_the_next_section() -> None:
     called: list[int] = []
     compute = cpu.in_section(lambda: called.append(1))
     cpu.begin(1.0)

@@ -119,7 +119,7 @@ def test_keys_are_listed_as_folders(
     limit: int,
     seeks: int,
 ) -> None:
-    """A folder is there where something in it is, and can be seen; it is told once."""
+    """A folder is listed, once, if something visible is in it."""
     monkeypatch.setattr(digests, "_SEEKS_MAX", seeks)
     monkeypatch.setattr(digests, "_STEP", 2)
     for prefix, delimiter in (
@@ -143,7 +143,7 @@ def test_keys_are_listed_as_folders(
             assert len(found) == len(folders)
 
 
-def test_a_large_folder_is_passed_by_without_a_look_at_what_is_in_it(
+def test_a_large_folder_is_skipped_without_reading_its_contents(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()

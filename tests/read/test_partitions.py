@@ -96,7 +96,7 @@ def sizes(found: Sequence[str], bounds: Sequence[str]) -> list[int]:
 
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("count", [2, 9])
-def test_ranges_are_about_as_large(
+def test_ranges_have_about_the_same_size(
     gateway: GatewayService, way: str, span: KeySpan, count: int
 ) -> None:
     found = keys(gateway, span)
@@ -116,7 +116,7 @@ def test_ranges_are_about_as_large(
 
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("count", [2, 9])
-def test_who_sees_few_documents_is_told_of_these_alone(
+def test_the_ranges_of_a_viewer_are_cut_at_visible_keys_only(
     gateway: GatewayService, way: str, span: KeySpan, count: int
 ) -> None:
     viewer = gateway.acls.viewer(ANN, "c")
@@ -130,7 +130,7 @@ def test_who_sees_few_documents_is_told_of_these_alone(
         assert max(sizes(found, plan.bounds)) <= 3 * len(found) / count
 
 
-def test_no_text_is_made_of_keys_out_of_sight(way: str) -> None:
+def test_no_bound_contains_characters_of_hidden_keys(way: str) -> None:
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     edits = [KeyEdit(f"a/{n:03d}", put(n)) for n in range(100)]
     commit(gateway, edits)
@@ -165,7 +165,7 @@ def test_the_work_is_bounded_and_reads_no_document(
     assert 90 < store.asked - before < 90 + 16 * 64
 
 
-def test_it_is_about_a_revision_that_can_be_read() -> None:
+def test_only_a_readable_revision_can_be_partitioned() -> None:
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     with pytest.raises(CatalogNotFound):
         gateway.partitions.plan("c", 4, EVERYTHING, revision=None)

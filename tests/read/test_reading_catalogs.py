@@ -1,4 +1,4 @@
-"""What a catalog is, told at one revision, whatever others do to it meanwhile."""
+"""A catalog is described as of one revision, whatever others do to it meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gateway_on(store: object) -> GatewayService:
 
 @pytest.mark.parametrize(("when", "call"), CALLS)
 @pytest.mark.parametrize("then", ["deleted", "made again", "compacted"])
-def test_a_catalog_is_read_as_one_revision_had_it(
+def test_a_catalog_is_read_as_of_a_single_revision(
     store: Store, when: str, call: str, then: str
 ) -> None:
     other = gateway_on(store)
@@ -52,7 +52,7 @@ def test_a_catalog_is_read_as_one_revision_had_it(
 
 
 @pytest.mark.parametrize("after", [None, "k"])
-def test_there_is_no_catalog_before_it_is_made_and_after_it_was_deleted(
+def test_a_catalog_exists_only_between_its_creation_and_deletion(
     store: Store, after: str | None
 ) -> None:
     gateway = gateway_on(store)

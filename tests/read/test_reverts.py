@@ -22,7 +22,7 @@ def gateway_on(store: object) -> GatewayService:
     return GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
 
 
-def test_a_revision_that_is_made_meanwhile_is_not_undone_by_going_to_it(store: Store) -> None:
+def test_a_commit_made_during_a_revert_to_its_revision_is_not_undone(store: Store) -> None:
     other = gateway_on(store)
     other.write("c", "k", put(1))
     watched = WatchedStore(store)

@@ -9,7 +9,7 @@ from tests.asking import SetClock, WatchedStore, once, put, wait_until
 from tests.memory_store import MemoryStore
 
 
-def test_of_what_is_purged_meanwhile_no_old_revision_is_told() -> None:
+def test_a_document_purged_during_the_read_is_not_returned_at_an_old_revision() -> None:
     memory, clock = MemoryStore(), SetClock()
     watched = WatchedStore(memory)
     limits = ServiceLimits(cache_bytes_max=0)

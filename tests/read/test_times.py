@@ -46,7 +46,7 @@ def test_a_time_above_the_newest_commit_is_provisional(store: Store, breaks: boo
     assert reader.revision_at("c", asked[0]) == RevisionAt(2, is_final=True)
 
 
-def test_a_look_that_compaction_overtakes_is_made_again(store: Store) -> None:
+def test_a_lookup_overtaken_by_compaction_is_repeated(store: Store) -> None:
     """What was the newest commit then is compacted; another one is the newest by the time asked."""
     clock = SetClock()
     gateway_on(store, clock).write("c", "k", put(1))
@@ -78,7 +78,7 @@ def test_times_up_to_the_newest_commit_are_final(store: Store) -> None:
         gateway.revision_at("c", times[0] - 1)
 
 
-def test_a_time_that_a_clock_ahead_gave_is_final(store: Store) -> None:
+def test_a_time_assigned_by_a_clock_ahead_is_final(store: Store) -> None:
     """Also where this worker's clock hasn't come there."""
     ahead = SetClock()
     ahead.passed_s = 3600.0
@@ -89,7 +89,7 @@ def test_a_time_that_a_clock_ahead_gave_is_final(store: Store) -> None:
         reader.revision_at("c", outcome.commit.time_us + 1)
 
 
-def test_what_is_final_in_a_batch_that_is_not_written_out(store: Store) -> None:
+def test_the_revision_at_a_time_is_final_even_if_it_is_not_written_out(store: Store) -> None:
     """Who asks first sees to it that it is."""
     gateway_on(store).write("c", "k", put(1))
     watched = WatchedStore(store)

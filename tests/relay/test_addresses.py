@@ -45,7 +45,7 @@ def test_the_public_internet_is_allowed(address: str) -> None:
     require_allowed(ip_address(address), PUBLIC, ())
 
 
-def test_this_machine_is_allowed_where_the_url_says_so() -> None:
+def test_this_machine_is_allowed_if_the_url_names_it() -> None:
     for address in ("127.0.0.1", "::1", "127.5.5.5"):
         require_allowed(ip_address(address), HERE, ())
     for address in ("93.184.216.34", "10.0.0.1"):
@@ -53,7 +53,7 @@ def test_this_machine_is_allowed_where_the_url_says_so() -> None:
             require_allowed(ip_address(address), HERE, ())
 
 
-def test_a_setting_allows_networks_over_https() -> None:
+def test_a_setting_allows_private_networks_over_https() -> None:
     networks = (ip_network("10.1.0.0/16"), ip_network("fd00::/8"))
     for address in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::1"):
         require_allowed(ip_address(address), PUBLIC, networks)
@@ -78,12 +78,12 @@ def test_a_setting_allows_networks_over_https() -> None:
         "https://a.example/" + "x" * 2048,
     ],
 )
-def test_what_is_no_such_url_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(AddressRefused):
         target_of(url)
 
 
-def test_what_a_url_says_is_what_is_asked_for() -> None:
+def test_a_url_is_requested_as_it_is_written() -> None:
     target = target_of("https://Receiver.example:8443/in/%20?a=b&c")
     assert (target.host, target.port, target.path) == ("receiver.example", 8443, "/in/%20?a=b&c")
     assert target.authority == "receiver.example:8443"
@@ -114,7 +114,7 @@ class TestConnections:
         with Receiver() as listening:
             yield listening
 
-    def test_a_name_that_is_elsewhere_the_second_time_is_looked_at_each_time(
+    def test_the_address_of_a_name_is_checked_for_every_connection(
         self, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The first answer is one that would do: nobody asks twice for one connection."""
@@ -139,7 +139,7 @@ class TestConnections:
         assert connected == [("93.184.216.34", receiver.port)]
         assert receiver.posts == []
 
-    def test_of_several_addresses_all_must_be_allowed(self, receiver: Receiver) -> None:
+    def test_every_address_of_a_name_must_be_allowed(self, receiver: Receiver) -> None:
         def resolve(_host: str, port: int, **_: Any) -> list[Any]:
             both = ("93.184.216.34", port), ("10.0.0.1", port)
             return [(addresses.socket.AF_INET, 1, 6, "", each) for each in both]
@@ -148,7 +148,7 @@ class TestConnections:
             delivered(f"https://receiver.example:{receiver.port}/", resolve=resolve)
         assert refused.value.code == "address_refused"
 
-    def test_localhost_that_is_elsewhere_is_refused(self, receiver: Receiver) -> None:
+    def test_localhost_with_another_address_is_refused(self, receiver: Receiver) -> None:
         with pytest.raises(Undelivered) as refused:
             delivered(f"http://localhost:{receiver.port}/", resolve=resolving("10.0.0.1"))
         assert refused.value.code == "address_refused"
@@ -168,16 +168,16 @@ class TestConnections:
         (post,) = receiver.posts
         assert post.headers["Host"] == f"127.0.0.1:{receiver.port}"
 
-    def test_who_may_not_send_by_then_sends_nothing(self, receiver: Receiver) -> None:
+    def test_a_worker_that_lost_its_claim_while_connecting_sends_nothing(
+        self, receiver: Receiver
+    ) -> None:
         deliverer = Deliverer(ThreadRuntime())
         with pytest.raises(Outrun):
             deliverer.post(receiver.url, b"{}", {}, lambda: False)
         assert receiver.posts == []
 
 
-def test_a_certificate_must_be_one_of_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_must_match_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path, "authority")
     signed = authority.sign("receiver")
     receiver = Receiver()

@@ -46,13 +46,13 @@ def deliver(url: str) -> None:
         (b"HTTP/1.1 204 No Content\r\n", b"A: " + b"b" * 60_000 + b"\r\n"),
     ],
 )
-def test_one_without_an_end_is_given_up_after_so_many_bytes(start: bytes, piece: bytes) -> None:
+def test_an_endless_answer_is_abandoned_at_its_size_limit(start: bytes, piece: bytes) -> None:
     """Where there is always something to be read nobody else has a turn, and no deadline comes."""
     with answering(start, piece) as url, pytest.raises(Undelivered, match="larger than 65536"):
         deliver(url)
 
 
-def test_interim_answers_are_passed_over() -> None:
+def test_interim_answers_are_skipped() -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     with answering(b"HTTP/1.1 100 Continue\r\n\r\n" + hints + b"HTTP/1.1 204 OK\r\n\r\n") as url:
         deliver(url)
@@ -66,7 +66,7 @@ def test_a_body_is_not_read() -> None:
         deliver(url)
 
 
-def test_why_a_receiver_cannot_be_reached_is_said_in_words_alone() -> None:
+def test_the_reason_why_a_receiver_is_unreachable_is_in_words_only() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]  # nobody listens there afterwards
     with pytest.raises(Undelivered) as raised:
@@ -85,7 +85,7 @@ def test_why_a_receiver_cannot_be_reached_is_said_in_words_alone() -> None:
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n",
     ],
 )
-def test_an_answer_that_breaks_off_is_none(start: bytes) -> None:
+def test_a_truncated_answer_counts_as_none(start: bytes) -> None:
     """A proxy that died in the middle of it, for one, or a deadline that cut it off."""
     with answering(start) as url, pytest.raises(Undelivered) as failed:
         deliver(url)
@@ -98,13 +98,13 @@ def test_an_answer_that_breaks_off_is_none(start: bytes) -> None:
 @pytest.mark.parametrize(
     "start", [b"SSH-2.0-secret_1\r\n", b"HTTP/1.1 OK secret\r\n\r\n", b"secret/9 200 OK\r\n\r\n"]
 )
-def test_what_another_service_says_is_not_told(start: bytes) -> None:
+def test_an_answer_that_is_not_http_is_not_quoted(start: bytes) -> None:
     with answering(start) as url, pytest.raises(Undelivered) as failed:
         deliver(url)
     assert (failed.value.code, failed.value.detail) == ("unreachable", "the answer isn't HTTP")
 
 
-def test_a_reason_is_told_as_plain_text() -> None:
+def test_the_reason_of_a_receiver_is_shown_as_plain_text() -> None:
     start = b"HTTP/1.1 503 No \x1b[31m \xe2\x80\xae\r\n\r\n"
     with answering(start) as url, pytest.raises(Undelivered) as failed:
         deliver(url)

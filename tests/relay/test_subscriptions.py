@@ -62,7 +62,7 @@ class Noting:
 
 
 class TestDelivery:
-    def test_each_commit_comes_once_in_order_as_the_feed_tells_it(
+    def test_each_commit_is_delivered_once_in_order_as_in_the_feed(
         self, gateway: Gateway, receiver: Receiver
     ) -> None:
         gateway.catalog.put({"n": 0})
@@ -75,7 +75,9 @@ class TestDelivery:
         history = gateway.catalog.client.get(f"{gateway.catalog.path}/commits?after=1").get_json()
         assert [each["data"] for each in receiver.events] == history["commits"]
 
-    def test_an_event_is_one_of_cloudevents(self, gateway: Gateway, receiver: Receiver) -> None:
+    def test_events_follow_the_cloudevents_format(
+        self, gateway: Gateway, receiver: Receiver
+    ) -> None:
         gateway.subscribe(receiver)
         gateway.catalog.put({"n": 0}, Commit_Message="why")
         receiver.wait_for_commits(1)
@@ -98,7 +100,7 @@ class TestDelivery:
         assert not is_signed(post, OTHER)
         assert not is_signed(post._replace(body=post.body + b" "), SECRET)
 
-    def test_a_batch_has_many(self, gateway: Gateway, receiver: Receiver) -> None:
+    def test_a_batch_has_many_events(self, gateway: Gateway, receiver: Receiver) -> None:
         for number in range(250):
             gateway.catalog.put({"n": number})
         gateway.subscribe(receiver, format="cloudevents-batch", from_=0)
@@ -118,14 +120,16 @@ class TestDelivery:
         assert receiver.revisions == list(range(1, 11))
         assert max(len(post.body) for post in receiver.posts) < 4000
 
-    def test_a_prefix_selects(self, gateway: Gateway, receiver: Receiver) -> None:
+    def test_a_prefix_selects_documents(self, gateway: Gateway, receiver: Receiver) -> None:
         gateway.subscribe(receiver, prefix="tables/")
         for key in ("a", "tables/1", "b", "tables/2", "c"):
             gateway.catalog.put(1, key=key)
         receiver.wait_for_commits(4)
         assert receiver.revisions == [2, 4]
 
-    def test_it_may_begin_with_the_state(self, begin: Begin, receiver: Receiver) -> None:
+    def test_a_subscription_can_begin_with_the_state(
+        self, begin: Begin, receiver: Receiver
+    ) -> None:
         gateway = begin(events_max=2)
         keys = ["a", "b.c/ü", "d", "e", "f"]
         for key in keys:
@@ -146,7 +150,7 @@ class TestDelivery:
         receiver.wait_for_commits(7)
         assert all(is_signed(post, SECRET) for post in receiver.posts)
 
-    def test_no_two_events_have_one_id_whatever_documents_are_called(
+    def test_event_ids_are_unique_whatever_the_keys_of_documents(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         for key in ("a", "a/compacted", "compacted", "synced", "!synced", "/synced", "!compacted"):
@@ -167,7 +171,7 @@ class TestDelivery:
         assert len(set(sent)) == len(sent) == 7 + 1 + 1 + 8 + 1
         assert [post.headers["webhook-id"] for post in receiver.posts] == sent
 
-    def test_a_list_that_fails_goes_on_behind_what_was_taken(
+    def test_a_failed_list_resumes_where_it_was_taken(
         self, begin: Begin, receiver: Receiver
     ) -> None:
         gateway = begin(events_max=2)
@@ -184,7 +188,7 @@ class TestDelivery:
 
 class TestFailures:
     @pytest.mark.parametrize("status", [500, 404, 429, 302, None])
-    def test_what_isnt_taken_is_sent_again_in_order(
+    def test_an_event_not_accepted_is_sent_again_in_order(
         self, gateway: Gateway, receiver: Receiver, status: int | None
     ) -> None:
         count = iter(range(1_000))
@@ -198,7 +202,7 @@ class TestFailures:
         sent = [post.events[0]["id"] for post in receiver.posts]
         assert sent == [f"shop/{n}" for n in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)]
 
-    def test_an_answer_that_gets_lost_has_it_come_twice_with_one_id(
+    def test_an_event_whose_answer_is_lost_is_sent_twice_with_one_id(
         self, gateway: Gateway, receiver: Receiver
     ) -> None:
         count = iter(range(1_000))
@@ -210,7 +214,7 @@ class TestFailures:
         assert receiver.revisions == [1, 2, 2, 3]
         assert receiver.events[1] == receiver.events[2]
 
-    def test_it_shows_what_is_wrong_and_when_it_is_tried_next(
+    def test_a_failing_subscription_shows_its_error_and_next_try(
         self,
         gateway: Gateway,
         receiver: Receiver,
@@ -234,7 +238,7 @@ class TestFailures:
         shown = gateway.shown()
         assert (shown["last_error"], shown["failures"], shown["delivered"]) == (None, 0, 1)
 
-    def test_a_hole_in_the_log_is_a_failure_that_it_shows(
+    def test_a_gap_in_the_log_is_shown_as_a_failure(
         self,
         begin: Begin,
         receiver: Receiver,
@@ -262,7 +266,7 @@ class TestFailures:
         eventually(lambda: gateway.shown()["last_error"] is None)
 
     @pytest.mark.parametrize("by_s", [1800, 86_400])
-    def test_a_gateway_whose_clock_was_ahead_delays_nothing(
+    def test_a_clock_that_was_ahead_delays_no_delivery(
         self, begin: Begin, gateway: Gateway, receiver: Receiver, eventually: Eventually, by_s: int
     ) -> None:
         """Nor one whose own clock was set back."""
@@ -283,7 +287,7 @@ class TestFailures:
         begin()
         receiver.wait_for_commits(1)
 
-    def test_one_that_fails_gets_one_event_at_a_time(
+    def test_a_failing_receiver_gets_one_event_at_a_time(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         receiver.answer = lambda _: 503
@@ -297,7 +301,7 @@ class TestFailures:
         assert next(len(each.events) for each in receiver.posts[5:]) == 1
         assert receiver.revisions == list(range(1, 21))
 
-    def test_a_receiver_that_wants_no_more_is_paused(
+    def test_a_receiver_that_answers_410_is_paused(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         receiver.answer = lambda _: 410
@@ -309,7 +313,7 @@ class TestFailures:
         assert gateway.post("s/resume").status_code == 200
         receiver.wait_for_commits(1)
 
-    def test_a_slow_one_holds_up_no_other(self, gateway: Gateway, receiver: Receiver) -> None:
+    def test_a_slow_receiver_delays_no_other(self, gateway: Gateway, receiver: Receiver) -> None:
         lets_go = threading.Event()
         with Receiver(lambda _: 204 if lets_go.wait(WAIT_S) else 500) as slow:
             gateway.subscribe(slow, "slow")
@@ -322,7 +326,7 @@ class TestFailures:
             slow.wait_for_commits(30)
         assert slow.revisions == receiver.revisions == list(range(1, 31))
 
-    def test_an_answer_that_never_ends_is_over_at_the_deadline(
+    def test_an_endless_answer_ends_at_the_deadline(
         self, gateway: Gateway, eventually: Eventually
     ) -> None:
         gateway.relay._parts.deliverer.deadline_s = 0.2
@@ -339,7 +343,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("status", [503, 410])
     @pytest.mark.parametrize("is_known", [True, False])
-    def test_one_whose_failure_cant_be_noted_pauses_too(
+    def test_a_failure_that_cannot_be_recorded_pauses_too(
         self,
         gateway: Gateway,
         receiver: Receiver,
@@ -367,7 +371,7 @@ class TestFailures:
 
 
 class TestWorkers:
-    def test_another_worker_goes_on_where_one_died(
+    def test_another_worker_continues_where_one_died(
         self, begin: Begin, receiver: Receiver, eventually: Eventually
     ) -> None:
         first = begin()
@@ -382,7 +386,7 @@ class TestWorkers:
         receiver.wait_for_commits(2)
         assert receiver.revisions == [1, 2]
 
-    def test_of_many_workers_one_delivers(self, begin: Begin, receiver: Receiver) -> None:
+    def test_of_many_workers_only_one_delivers(self, begin: Begin, receiver: Receiver) -> None:
         gateways = [begin() for _ in range(4)]
         gateways[0].subscribe(receiver)
         for number in range(40):
@@ -391,7 +395,7 @@ class TestWorkers:
         assert receiver.revisions == list(range(1, 41))
         assert sum(each.service.readings().relay.subscriptions for each in gateways) == 1
 
-    def test_a_worker_that_slept_sends_nothing_more(
+    def test_a_worker_that_lost_its_claim_while_asleep_sends_nothing_more(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         gateway.subscribe(receiver)
@@ -404,7 +408,7 @@ class TestWorkers:
         assert gateway.shown()["lag"] == 1
         assert receiver.revisions == [1]
 
-    def test_a_worker_that_slept_goes_on_where_others_have_come_to(
+    def test_a_worker_that_slept_continues_where_others_have_delivered(
         self, begin: Begin, receiver: Receiver, eventually: Eventually
     ) -> None:
         worker = begin()
@@ -425,7 +429,7 @@ class TestWorkers:
         receiver.wait_for_commits(3)
         assert receiver.revisions == [1, 2, 3]
 
-    def test_of_two_that_had_one_name_the_later_is_worked_for(
+    def test_a_re_created_subscription_is_delivered_and_its_predecessor_is_not(
         self,
         begin: Begin,
         receiver: Receiver,
@@ -449,7 +453,7 @@ class TestWorkers:
         assert all(is_signed(post, OTHER) for post in receiver.posts)
         eventually(lambda: other.shown()["revision"] == 2)
 
-    def test_whoever_means_the_former_of_that_name_changes_nothing(
+    def test_the_holder_of_a_replaced_subscription_changes_nothing(
         self, begin: Begin, receiver: Receiver
     ) -> None:
         """Not its progress, not that its receiver wants no more, not what people changed of it."""
@@ -470,7 +474,7 @@ class TestWorkers:
         assert not records.change_subscription(former, former.number, ())
         assert records.subscription("shop", "s") == later
 
-    def test_one_that_slept_longer_than_its_claims_sends_nothing_under_them(
+    def test_a_worker_that_slept_longer_than_its_claims_sends_nothing_under_them(
         self,
         gateway: Gateway,
         receiver: Receiver,
@@ -503,7 +507,7 @@ class TestWorkers:
         assert may_send == [False]
         assert gateway.relay.holds_on(0.0)
 
-    def test_one_that_stops_gives_its_subscriptions_back(
+    def test_a_stopping_worker_releases_its_subscriptions(
         self, begin: Begin, receiver: Receiver, eventually: Eventually
     ) -> None:
         first = begin()
@@ -514,7 +518,9 @@ class TestWorkers:
         second.catalog.put(1)
         receiver.wait_for_commits(1)
 
-    def test_a_worker_has_no_more_than_it_may(self, begin: Begin, receiver: Receiver) -> None:
+    def test_the_subscriptions_of_a_worker_are_bounded(
+        self, begin: Begin, receiver: Receiver
+    ) -> None:
         gateways = [begin(worker_max=2) for _ in range(2)]
         for number in range(4):
             gateways[0].subscribe(receiver, f"s{number}")
@@ -523,8 +529,8 @@ class TestWorkers:
         assert [each.service.readings().relay.subscriptions for each in gateways] == [2, 2]
 
 
-class TestPlaces:
-    def test_feeds_of_clients_take_none_from_subscriptions(
+class TestBounds:
+    def test_feeds_and_subscriptions_have_separate_bounds(
         self, gateway: Gateway, receiver: Receiver
     ) -> None:
         """Nor the other way round: both have bounds of their own."""
@@ -546,7 +552,7 @@ class TestPlaces:
 
 
 class TestHistory:
-    def test_it_is_held_for_what_is_to_be_delivered(
+    def test_history_is_pinned_until_it_is_delivered(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         receiver.answer = lambda _: 503
@@ -560,7 +566,7 @@ class TestHistory:
         assert gateway.catalog.client.delete(f"{gateway.path}/s").status_code == 204
         gateway.service.retention.compact("shop", 4)
 
-    def test_beyond_the_bound_it_is_told_so_and_begins_anew_with_the_state(
+    def test_beyond_the_bound_the_receiver_gets_compacted_and_then_the_state(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         gateway.catalog.put("first")
@@ -583,7 +589,7 @@ class TestHistory:
         assert (told[1][1]["value"], told[2][1]["revision"]) == (4, 5)
 
     @pytest.mark.parametrize("is_paused", [True, False])
-    def test_in_a_catalog_that_was_advanced_it_begins_anew_with_the_state(
+    def test_after_an_advance_the_receiver_gets_compacted_and_then_the_state(
         self, gateway: Gateway, receiver: Receiver, *, is_paused: bool
     ) -> None:
         gateway.catalog.put(1)
@@ -604,7 +610,7 @@ class TestHistory:
         assert told == ["commit", "compacted", "document", "synced", "commit"]
         assert receiver.events[2]["data"]["value"] == 3
 
-    def test_for_a_receiver_that_is_away_for_too_long_no_pin_is_renewed(
+    def test_the_pin_of_a_receiver_unreachable_for_too_long_is_not_renewed(
         self, begin: Begin, receiver: Receiver, eventually: Eventually
     ) -> None:
         gateway = begin(hold_s=0)
@@ -621,7 +627,7 @@ class TestHistory:
 
 
 class TestChanges:
-    def test_paused_it_gets_nothing_and_resumed_everything(
+    def test_a_paused_subscription_gets_nothing_and_everything_after_resuming(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         gateway.subscribe(receiver)
@@ -650,7 +656,7 @@ class TestChanges:
         problem(gateway.post("s/replay", {"from": 9}), 404, "revision_not_found")
         problem(gateway.post("s/replay", {}), 400, "invalid_body")
 
-    def test_while_a_secret_is_changed_both_sign(
+    def test_during_a_change_of_secret_both_sign(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         gateway.subscribe(receiver)
@@ -669,7 +675,7 @@ class TestChanges:
         assert is_signed(receiver.posts[-1], SECRET)
         assert not is_signed(receiver.posts[-1], OTHER)
 
-    def test_one_that_is_changed_again_keeps_no_other_from_its_time(
+    def test_changing_a_secret_again_does_not_shorten_the_time_of_earlier_ones(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         third = "whsec_" + "REVG" * 12
@@ -684,7 +690,7 @@ class TestChanges:
             secret = "whsec_" + f"AAA{number}" * 12
             assert gateway.subscribe(receiver, secret=secret)["secrets"] <= 5
 
-    def test_a_secret_that_is_made_is_told_once(self, gateway: Gateway, receiver: Receiver) -> None:
+    def test_a_generated_secret_is_shown_once(self, gateway: Gateway, receiver: Receiver) -> None:
         answer = gateway.catalog.client.put(f"{gateway.path}/s", json={"to": receiver.url})
         made = answer.get_json()["secret"]
         assert answer.status_code == 201
@@ -695,7 +701,7 @@ class TestChanges:
         assert "secret" not in again.get_json()
         assert "secret" not in gateway.shown()
 
-    def test_another_address_goes_on_where_the_first_one_was(
+    def test_a_new_address_continues_where_the_old_one_was(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         with Receiver() as another:
@@ -708,7 +714,7 @@ class TestChanges:
             another.wait_for_commits(2)
             assert (receiver.revisions, another.revisions) == ([1], [2])
 
-    def test_what_the_former_address_answers_late_is_not_about_the_new_one(
+    def test_a_late_answer_of_the_old_address_does_not_affect_the_new_one(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         lets_go = threading.Event()
@@ -723,7 +729,7 @@ class TestChanges:
         eventually(lambda: gateway.shown()["revision"] == 1)
         assert gateway.shown()["state"] == "active"
 
-    def test_the_former_address_gets_nothing_that_is_still_being_connected(
+    def test_a_connection_to_the_old_address_that_is_being_opened_delivers_nothing(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         connects, goes_on = threading.Event(), threading.Event()
@@ -744,7 +750,7 @@ class TestChanges:
             receiver.wait_for_commits(1)
             assert former.asked == 0
 
-    def test_they_are_listed_and_gone_when_dropped(
+    def test_subscriptions_are_listed_until_they_are_dropped(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
     ) -> None:
         for name in ("b", "a"):
@@ -782,14 +788,14 @@ class TestRefusals:
             ({"other": 1}, "/other"),
         ],
     )
-    def test_what_is_wrong_is_named_and_nothing_is_made(
+    def test_an_invalid_member_is_refused_with_its_pointer(
         self, gateway: Gateway, receiver: Receiver, members: dict[str, Any], pointer: str
     ) -> None:
         answer = gateway.put(members.pop("to", receiver), **members)
         assert problem(answer, 400, "invalid_body")["pointer"] == pointer
         assert gateway.catalog.client.get(gateway.path).get_json() == {"subscriptions": []}
 
-    def test_it_begins_behind_a_revision_that_there_is(
+    def test_a_subscription_begins_at_an_existing_revision(
         self, gateway: Gateway, receiver: Receiver
     ) -> None:
         problem(gateway.put(receiver, from_=1), 404, "revision_not_found")
@@ -799,7 +805,7 @@ class TestRefusals:
         problem(gateway.put(receiver, from_=1), 410, "revision_compacted")
         assert gateway.subscribe(receiver, from_=2)["revision"] == 2
 
-    def test_one_that_must_be_new_is_no_change_of_another(
+    def test_if_none_match_never_replaces_an_existing_subscription(
         self, gateway: Gateway, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         new = {"If-None-Match": "*"}
@@ -825,7 +831,7 @@ class TestRefusals:
         problem(gateway.put(f"{receiver.url}/2", "t", headers=new), 412, "precondition_failed")
         assert gateway.shown("t")["to"] == receiver.url
 
-    def test_of_two_who_change_what_they_read_one_is_told_of_the_other(
+    def test_a_stale_change_of_a_subscription_is_refused(
         self, gateway: Gateway, receiver: Receiver
     ) -> None:
         """By every route that changes one; deliveries are no changes."""
@@ -851,7 +857,7 @@ class TestRefusals:
             before = gateway.shown()
             refused = problem(asked(read), 412, "precondition_failed")
             assert before["etag"] in refused["detail"]
-            after = gateway.shown()  # one that isn't paused goes on delivering
+            after = gateway.shown()  # one that isn't paused keeps delivering
             assert [after[each] for each in changed] == [before[each] for each in changed]
             done = asked({"If-Match": f'"{before["etag"]}"'})
             assert done.status_code in (200, 204)
@@ -866,7 +872,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("call", "change"), [("delete", "drop_subscription"), ("put", "change_subscription")]
     )
-    def test_nor_where_both_change_it_at_one_moment(
+    def test_of_two_concurrent_changes_with_one_tag_the_second_is_refused(
         self,
         gateway: Gateway,
         receiver: Receiver,
@@ -894,7 +900,7 @@ class TestRefusals:
         assert gateway.shown()["prefix"] == "b/"
 
     @pytest.mark.parametrize("headers", [{}, {"If-None-Match": "*"}])
-    def test_who_is_told_that_there_was_none_has_deleted_none(
+    def test_a_404_on_deletion_means_that_nothing_was_deleted(
         self,
         gateway: Gateway,
         receiver: Receiver,
@@ -918,7 +924,7 @@ class TestRefusals:
         assert gateway.shown()["to"] == receiver.url
 
     @pytest.mark.parametrize("verb", ["put", "pause", "resume"])
-    def test_who_changes_one_takes_no_progress_back(
+    def test_a_change_does_not_undo_progress(
         self,
         gateway: Gateway,
         receiver: Receiver,
@@ -947,7 +953,7 @@ class TestRefusals:
         receiver.wait_for_commits(2)
         assert receiver.revisions == [1, 2]
 
-    def test_the_documents_of_another_prefix_are_listed_from_the_first_on(
+    def test_with_another_prefix_the_list_starts_again(
         self, gateway: Gateway, eventually: Eventually
     ) -> None:
         for key in ("a/1", "b/1", "b/2"):
@@ -966,7 +972,7 @@ class TestRefusals:
             assert keys[-1] == "a/1"
 
     @pytest.mark.parametrize("begun", ["", "3/", "3/b/1"])
-    def test_nor_do_they_go_on_in_a_list_that_was_begun_since_somebody_looked(
+    def test_a_changed_prefix_restarts_a_list_begun_in_the_meantime(
         self, begin: Begin, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, begun: str
     ) -> None:
         """Its runner met that history is compacted."""
@@ -998,20 +1004,22 @@ class TestRefusals:
             {"If-Unmodified-Since": "Sat, 21 Nov 2026 10:00:00 GMT"},
         ],
     )
-    def test_a_condition_that_is_not_honoured_is_refused(
+    def test_an_unsupported_condition_is_refused(
         self, gateway: Gateway, receiver: Receiver, condition: dict[str, str]
     ) -> None:
         problem(gateway.put(receiver, headers=condition), 400, "invalid_condition")
         assert gateway.catalog.client.get(gateway.path).get_json() == {"subscriptions": []}
 
-    def test_a_catalog_has_so_many_at_most(self, begin: Begin, receiver: Receiver) -> None:
+    def test_the_number_of_subscriptions_of_a_catalog_is_bounded(
+        self, begin: Begin, receiver: Receiver
+    ) -> None:
         gateway = begin(catalog_max=1)
         gateway.subscribe(receiver)
         gateway.subscribe(receiver)
         refused = problem(gateway.put(receiver, "t"), 413, "over_limit")
         assert (refused["limit"], refused["maximum"]) == ("subscriptions_max", 1)
 
-    def test_nor_more_where_some_are_made_at_one_moment(
+    def test_the_bound_holds_for_subscriptions_made_at_the_same_moment(
         self, begin: Begin, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         gateway = begin(catalog_max=1)
@@ -1032,11 +1040,13 @@ class TestRefusals:
         assert [each["name"] for each in listed] == ["other"]
 
     @pytest.mark.parametrize("name", ["a.b", "a%20b", "x" * 65, "%00"])
-    def test_a_name_is_one(self, gateway: Gateway, receiver: Receiver, name: str) -> None:
+    def test_an_invalid_name_is_refused(
+        self, gateway: Gateway, receiver: Receiver, name: str
+    ) -> None:
         assert gateway.put(receiver, name).status_code in (400, 404)
 
 
-def test_a_catalog_whose_head_cant_be_told_or_pinned_keeps_nobody_from_holding_the_others_history(
+def test_a_catalog_that_cannot_be_pinned_does_not_stop_pinning_the_others(
     gateway: Gateway,
     receiver: Receiver,
     eventually: Eventually,
@@ -1079,7 +1089,7 @@ def test_a_catalog_whose_head_cant_be_told_or_pinned_keeps_nobody_from_holding_t
     assert "subscription 's' of catalog 'sick' can't be pinned: input to $filter" in caplog.text
 
 
-def test_what_fails_is_noted_and_waited_for_also_where_its_catalog_cant_be_pinned(
+def test_a_failure_is_recorded_and_waited_for_even_if_the_catalog_cannot_be_pinned(
     gateway: Gateway, receiver: Receiver, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway.catalog.put({"n": 0})

@@ -153,10 +153,10 @@ def check_replay(
             base = history_document(history, catalog, key, start)
             after = advance_all(base, key, page.commits)
             document = stored.get((catalog, key))
-            assert _told(after) == _told(document), (key, start)
+            assert _comparable(after) == _comparable(document), (key, start)
 
 
-def _told(document: DocumentRecord | None) -> object:
+def _comparable(document: DocumentRecord | None) -> object:
     """What replaying must lead to; it may have begun later than what counts the patches."""
     if document is None or not document.exists:
         return None

@@ -102,14 +102,14 @@ def status_of(url: str, method: str = "GET", body: bytes | None = None, **header
         return error.code
 
 
-def test_it_says_where_each_catalog_goes_on(restored: Restored) -> None:
+def test_the_command_prints_the_new_revision_of_each_catalog(restored: Restored) -> None:
     assert restored.output.splitlines() == [
         f"catalog 'dropped': from revision 2 to {2 + BY}",
         f"catalog 'shop': from revision {restored.was} to {restored.was + BY}",
     ]
 
 
-def test_whatever_a_client_remembers_of_lost_commits_is_refused(
+def test_revisions_and_tokens_of_lost_commits_are_refused(
     gateway: Gateway, restored: Restored
 ) -> None:
     url = f"{gateway.url}/v1/catalogs/shop"
@@ -127,7 +127,7 @@ def test_whatever_a_client_remembers_of_lost_commits_is_refused(
     assert status_of(f"{url}/documents/b", **write, If_Match=f'"{restored.etags[1]}"') == 412
 
 
-def test_what_was_kept_is_as_it_was(gateway: Gateway, restored: Restored) -> None:
+def test_restored_documents_are_unchanged(gateway: Gateway, restored: Restored) -> None:
     catalog = gateway.catalog("shop")
     document = catalog.get("a")
     assert (document.value, document.etag) == ({"n": 1, "m": 1}, restored.etags[0])
@@ -139,7 +139,7 @@ def test_what_was_kept_is_as_it_was(gateway: Gateway, restored: Restored) -> Non
         catalog.get("gone")
 
 
-def test_the_history_begins_there(gateway: Gateway, restored: Restored) -> None:
+def test_the_history_begins_at_the_new_revision(gateway: Gateway, restored: Restored) -> None:
     catalog = gateway.catalog("shop")
     floor = restored.was + BY
     assert catalog.read().floor == floor
@@ -150,7 +150,9 @@ def test_the_history_begins_there(gateway: Gateway, restored: Restored) -> None:
     assert list(catalog.pins()) == []
 
 
-def test_the_log_is_whole(gateway: Gateway, restored: Restored, tmp_path: Path) -> None:
+def test_the_log_is_complete_after_an_advance(
+    gateway: Gateway, restored: Restored, tmp_path: Path
+) -> None:
     """For verification, backups and compaction."""
     catalog = gateway.catalog("shop")
     verify(restored.uri, restored.database)
@@ -164,7 +166,9 @@ def test_the_log_is_whole(gateway: Gateway, restored: Restored, tmp_path: Path) 
     verify(restored.uri, restored.database)
 
 
-def test_it_may_be_done_beside_a_gateway(gateway: Gateway, restored: Restored) -> None:
+def test_a_catalog_can_be_advanced_while_a_gateway_runs(
+    gateway: Gateway, restored: Restored
+) -> None:
     catalog = gateway.catalog("shop")
     before = catalog.read().revision
     with catalog.changes(after=before) as feed:
@@ -177,7 +181,7 @@ def test_it_may_be_done_beside_a_gateway(gateway: Gateway, restored: Restored) -
     verify(restored.uri, restored.database)
 
 
-def test_of_all_catalogs_one_that_cant_be_advanced_keeps_no_other_from_it(dump: Restored) -> None:
+def test_a_catalog_that_cannot_be_advanced_stops_no_other(dump: Restored) -> None:
     with own_database(dump.uri) as database, MongoClient[Any](dump.uri) as client:
         copied(dump.uri, dump.database, database)
         client[database]["catalogs"].update_one({"_id": "dropped"}, {"$set": {"tail": None}})
@@ -189,8 +193,8 @@ def test_of_all_catalogs_one_that_cant_be_advanced_keeps_no_other_from_it(dump: 
     ]
 
 
-def test_commits_above_the_head_dont_become_history(dump: Restored) -> None:
-    """The collections aren't of one moment, which verification tells, before and after."""
+def test_commits_above_the_head_do_not_become_history(dump: Restored) -> None:
+    """The collections are of different moments; verification reports it, before and after."""
     with own_database(dump.uri) as database, MongoClient[Any](dump.uri) as client:
         copied(dump.uri, dump.database, database)
         commits, above = client[database]["commits"], dump.was + 1
@@ -215,7 +219,7 @@ def test_commits_above_the_head_dont_become_history(dump: Restored) -> None:
         (["shop", "--by", str(2**53)], 2, "a revision can be at most"),
     ],
 )
-def test_what_makes_no_sense_changes_nothing(
+def test_invalid_arguments_change_nothing(
     restored: Restored, arguments: list[str], status: int, told: str
 ) -> None:
     ended = command(restored.uri, restored.database, "advance", *arguments)

@@ -69,7 +69,7 @@ def filled(gateway: Gateway, name: str) -> Catalog:
     return catalog
 
 
-def seen(gateway: Gateway, name: str, revision: int) -> Any:
+def visible_state(gateway: Gateway, name: str, revision: int) -> Any:
     """All that a client can see of it up to a revision."""
     catalog = gateway.catalog(name)
     with catalog.export(revision=revision) as export:
@@ -83,7 +83,7 @@ def seen(gateway: Gateway, name: str, revision: int) -> Any:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_what_is_restored_is_what_was_saved_at_one_revision(
+def test_a_restore_gives_the_catalog_as_of_the_backups_revision(
     source: tuple[str, str, RunningGateway], target: str, tmp_path: Path, compacted: bool
 ) -> None:
     """Beside writers, and of a history that was compacted."""
@@ -111,7 +111,7 @@ def test_what_is_restored_is_what_was_saved_at_one_revision(
         assert saved.exit_code == 0, saved.output
         revision = int(saved.output.split("at revision ")[1].split(":")[0])
         assert not (tmp_path / "shop.backup.part").exists()
-        before = seen(gateway, name, revision)
+        before = visible_state(gateway, name, revision)
 
     restored = command(uri, target, "restore", tmp_path / "shop.backup")
     assert restored.exit_code == 0, restored.output
@@ -121,7 +121,7 @@ def test_what_is_restored_is_what_was_saved_at_one_revision(
         again = gateway.catalog(name)
         assert [each.name for each in gateway.catalogs()] == [name]
         assert again.read().revision == revision
-        assert seen(gateway, name, revision) == before
+        assert visible_state(gateway, name, revision) == before
         if not compacted:
             told = again.put("a", {"columns": [{"name": "id"}]}, idempotency_key="once")
             assert (told.replayed, told.catalog_revision) == (True, 2)
@@ -132,7 +132,7 @@ def test_what_is_restored_is_what_was_saved_at_one_revision(
     verify(uri, target)
 
 
-def test_the_doctor_learns_of_a_backup_and_of_what_changed_since(
+def test_the_doctor_sees_a_backup_and_changes_since(
     source: tuple[str, str, RunningGateway], tmp_path: Path
 ) -> None:
     uri, database, running = source
@@ -171,7 +171,7 @@ def test_the_doctor_learns_of_a_backup_and_of_what_changed_since(
         ("catalogs", {"_id": "foreign", "deleted": False, "head": "x"}),
     ],
 )
-def test_a_record_that_no_gateway_has_written_is_no_backup_and_no_catalog(
+def test_a_foreign_record_counts_neither_as_a_backup_nor_as_a_catalog(
     mongodb_uri: str, database_name: str, collection: str, record: dict[str, Any]
 ) -> None:
     """`gateway doctor` finds what it finds without it."""
@@ -188,7 +188,7 @@ def test_a_record_that_no_gateway_has_written_is_no_backup_and_no_catalog(
         assert (expected.catalogs, expected.without) == (2, ("unsaved",))
 
 
-def test_a_backup_that_the_database_is_not_told_of_is_whole(
+def test_a_backup_is_complete_even_if_it_cannot_be_noted_in_the_database(
     source: tuple[str, str, RunningGateway], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri, database, running = source
@@ -216,7 +216,7 @@ def backed_up(source: tuple[str, str, RunningGateway], name: str, folder: Path) 
 
 
 @pytest.mark.parametrize("asked", ["backup", "verify"])
-def test_an_election_doesnt_break_it_off(
+def test_an_election_does_not_interrupt_a_backup_or_restore(
     source: tuple[str, str, RunningGateway],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -246,7 +246,7 @@ def test_an_election_doesnt_break_it_off(
         assert again.read_bytes() == path.read_bytes()
 
 
-def test_a_catalog_that_is_restored_but_not_verified_is_told_so(
+def test_a_restored_catalog_that_could_not_be_verified_is_reported_as_such(
     source: tuple[str, str, RunningGateway],
     target: str,
     tmp_path: Path,
@@ -290,7 +290,7 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     assert command(uri, target, "restore", path).exit_code == 0
 
 
-def test_a_restore_that_broke_off_is_begun_again(
+def test_an_interrupted_restore_can_be_started_again(
     source: tuple[str, str, RunningGateway],
     target: str,
     tmp_path: Path,
@@ -309,7 +309,7 @@ def test_a_restore_that_broke_off_is_begun_again(
     assert (again.exit_code, "0 findings" in again.output) == (0, True), again.output
 
 
-def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
+def test_leftovers_of_an_interrupted_restore_do_not_mix_with_later_data(
     source: tuple[str, str, RunningGateway],
     target: str,
     tmp_path: Path,
@@ -326,7 +326,7 @@ def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
         for number in range(5):
             catalog.put(f"later-{number}", number)
         assert command(uri, database, "backup", "mixed", newer).exit_code == 0
-        expected = seen(gateway, "mixed", revision)
+        expected = visible_state(gateway, "mixed", revision)
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -379,7 +379,7 @@ def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
             restored = command(uri, second, "restore", older)
             assert restored.exit_code == 0, restored.output
             assert again.put("own", 1).catalog_revision == revision + 1
-            assert seen(gateway, "mixed", revision) == expected
+            assert visible_state(gateway, "mixed", revision) == expected
         verify(uri, second)
 
 
@@ -405,7 +405,7 @@ def set_lease(uri: str, database: str, lease: dict[str, Any]) -> None:
     [("put_commits", _OVER), ("put_documents", _OVER), ("put_head", _OVER), ("put_head", _AHEAD)],
     ids=["commits", "documents", "head", "clock-ahead"],
 )
-def test_of_two_restores_at_once_the_second_is_refused_and_one_that_stood_still_writes_no_more(
+def test_a_second_concurrent_restore_is_refused_and_a_stalled_one_writes_nothing_more(
     source: tuple[str, str, RunningGateway],
     target: str,
     tmp_path: Path,
@@ -423,7 +423,7 @@ def test_of_two_restores_at_once_the_second_is_refused_and_one_that_stood_still_
         for number in range(5):
             catalog.put("a" if number else "later", number)
         assert command(uri, database, "backup", name, newer).exit_code == 0
-        expected = seen(gateway, name, revision)
+        expected = visible_state(gateway, name, revision)
     write = getattr(MongoCopies, stands_still_before)
 
     def meanwhile(self: MongoCopies, *asked: Any) -> Any:
@@ -441,18 +441,18 @@ def test_of_two_restores_at_once_the_second_is_refused_and_one_that_stood_still_
     assert (refused.exit_code, "another restore of" in refused.output) == (1, True), refused.output
     verify(uri, target)
     with RunningGateway(uri, target, workers=1) as other, Gateway(other.url) as gateway:
-        assert seen(gateway, name, revision) == expected
+        assert visible_state(gateway, name, revision) == expected
         assert gateway.catalog(name).read().revision == revision
 
 
-def test_a_catalog_is_restored_under_another_name_beside_its_own(
+def test_a_catalog_can_be_restored_under_another_name_beside_the_original(
     source: tuple[str, str, RunningGateway], tmp_path: Path
 ) -> None:
     uri, database, running = source
     with Gateway(running.url) as gateway:
         catalog = filled(gateway, "name/1")
         revision = catalog.read().revision
-        expected = seen(gateway, "name/1", revision)
+        expected = visible_state(gateway, "name/1", revision)
         path = tmp_path / "named"
         assert command(uri, database, "backup", "name/1", path).exit_code == 0
         catalog.put("a", "meanwhile")
@@ -464,7 +464,7 @@ def test_a_catalog_is_restored_under_another_name_beside_its_own(
         restored = command(uri, database, "restore", path, "--as", "name/2")
         assert (restored.exit_code, "'name/2'" in restored.output) == (0, True), restored.output
         again = gateway.catalog("name/2")
-        assert seen(gateway, "name/2", revision) == expected
+        assert visible_state(gateway, "name/2", revision) == expected
         assert again.settings.get().settings == catalog.settings.get().settings
         told = again.put("c", 1, idempotency_key="once")  # it is another catalog's
         assert (told.replayed, told.catalog_revision) == (False, revision + 1)
@@ -472,7 +472,7 @@ def test_a_catalog_is_restored_under_another_name_beside_its_own(
     verify(uri, database)
 
 
-def test_the_commands_on_the_database_list_the_settings_that_name_it_and_no_others() -> None:
+def test_the_help_of_database_commands_lists_only_their_settings() -> None:
     for name in ("backup", "restore", "verify", "repair"):
         shown = CliRunner().invoke(main, [name, "--help"]).output
         assert "--mongodb-uri" in shown
@@ -481,7 +481,7 @@ def test_the_commands_on_the_database_list_the_settings_that_name_it_and_no_othe
             assert other not in shown, name
 
 
-def test_no_catalog_and_no_file_is_written_over(
+def test_no_catalog_and_no_file_is_overwritten(
     source: tuple[str, str, RunningGateway], tmp_path: Path
 ) -> None:
     uri, database, running = source
@@ -539,7 +539,7 @@ def test_every_catalog_is_saved_in_a_file_of_its_own(
 @pytest.mark.parametrize(
     "arguments", [(), ("c",), ("c", "f", "--all", "d"), ("c", "--all", "d")], ids=str
 )
-def test_a_backup_is_of_one_catalog_or_of_all(arguments: tuple[str, ...]) -> None:
+def test_a_backup_needs_either_a_catalog_or_all(arguments: tuple[str, ...]) -> None:
     refused = command("mongodb://127.0.0.1:1", "none", "backup", *arguments)
     assert (refused.exit_code, "or --all FOLDER" in refused.output) == (2, True), refused.output
 
@@ -552,7 +552,7 @@ def test_a_backup_of_all_makes_no_folder_without_mongodb(tmp_path: Path) -> None
     assert (refused.exit_code, folder.exists()) == (6, False), refused.output
 
 
-def test_of_two_backups_at_once_to_one_file_one_is_whole_and_the_other_refused(
+def test_of_two_concurrent_backups_to_one_file_one_is_complete_and_the_other_refused(
     source: tuple[str, str, RunningGateway],
     target: str,
     tmp_path: Path,
@@ -576,7 +576,7 @@ def test_of_two_backups_at_once_to_one_file_one_is_whole_and_the_other_refused(
     assert command(uri, target, "restore", path).exit_code == 0
 
 
-def test_a_backup_whose_pin_was_dropped_is_none_where_history_was_compacted(
+def test_a_backup_whose_pin_was_dropped_fails_if_history_was_compacted(
     source: tuple[str, str, RunningGateway], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By an admin, or by time, where the process stood still: what it then reads isn't the log."""
@@ -605,7 +605,7 @@ def test_a_backup_whose_pin_was_dropped_is_none_where_history_was_compacted(
 
 
 @pytest.mark.parametrize("which", [1, 40, -2])
-def test_a_log_that_isnt_whole_is_not_saved(
+def test_an_incomplete_log_is_not_saved(
     source: tuple[str, str, RunningGateway], tmp_path: Path, which: int
 ) -> None:
     """It would be noticed when the backup is needed."""
@@ -621,7 +621,7 @@ def test_a_log_that_isnt_whole_is_not_saved(
     assert f"the log has no commit {revision}; see gateway verify" in refused.output
 
 
-def test_a_file_whose_log_gives_no_document_restores_nothing(
+def test_a_file_from_whose_log_a_document_cannot_be_rebuilt_restores_nothing(
     source: tuple[str, str, RunningGateway], target: str, tmp_path: Path
 ) -> None:
     """What is missing below the floor isn't looked for when it is saved."""

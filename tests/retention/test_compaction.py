@@ -167,7 +167,7 @@ def test_a_sweep_may_be_overtaken_by_another_at_any_step(store: Store) -> None:
         assert check_history(store, catalog, states, KEYS) == 11
 
 
-def test_times_name_the_same_revisions_from_the_floor_on(store: Store) -> None:
+def test_times_above_the_floor_name_the_same_revisions_after_compaction(store: Store) -> None:
     gateway = written(store, "c")
     times = {n: gateway.encoded_commit("c", n, list).time_us for n in range(1, 13)}
     compaction_of(store).compact("c", 7, nothing)
@@ -307,7 +307,7 @@ READS: list[tuple[str, Callable[[HistoryReads, int], object]]] = [
 
 @pytest.mark.parametrize("revision", [11, 12])
 @pytest.mark.parametrize(("call", "read"), READS)
-def test_a_reader_that_was_overtaken_is_told_so(
+def test_a_reader_overtaken_by_compaction_gets_revision_compacted(
     store: Store, call: str, read: Callable[[HistoryReads, int], object], revision: int
 ) -> None:
     gateway = gateway_on(store)
@@ -319,7 +319,7 @@ def test_a_reader_that_was_overtaken_is_told_so(
 
 
 @pytest.mark.parametrize("revision", [9, 12])
-def test_a_page_of_the_newest_ends_at_the_floor(store: Store, revision: int) -> None:
+def test_a_page_in_descending_order_ends_at_the_floor(store: Store, revision: int) -> None:
     """Also where compaction overtook it: nothing below the floor, no gap above it."""
     write_history(gateway_on(store), store)
     slow: Any = OvertakenStore(store, "list_commits", revision)
@@ -335,7 +335,7 @@ def test_a_page_of_the_newest_ends_at_the_floor(store: Store, revision: int) -> 
         )
 
 
-def test_replies_outlive_history_for_a_while(store: Store) -> None:
+def test_replies_outlive_history_by_their_retention(store: Store) -> None:
     gateway = written(store, "c")
     compaction_of(store, idempotency_retention_s=1000).compact("c", 12, nothing)
     reply = gateway.reply("c", "ann", "1")
@@ -346,7 +346,7 @@ def test_replies_outlive_history_for_a_while(store: Store) -> None:
     assert gateway.reply("c", "ann", "11") is not None
 
 
-def test_tombstones_wait_for_their_grace(store: Store) -> None:
+def test_tombstones_are_kept_for_their_grace_period(store: Store) -> None:
     written(store, "c")
     compaction_of(store, tombstone_grace_s=1000).compact("c", 12, nothing)
     assert {key for _, key in store.documents({"c": KEYS})} == set(KEYS)
@@ -364,7 +364,7 @@ def bounds_of(store: Store) -> tuple[int, int]:
     return bounds.floor, bounds.swept
 
 
-def test_history_stays_for_a_while_when_its_floor_was_raised(store: Store) -> None:
+def test_history_is_kept_for_a_grace_period_after_the_floor_is_raised(store: Store) -> None:
     """Nobody reads it any more, and the floor may rise further meanwhile."""
     states = write_history(gateway_on(store), store)
     unhurried = compaction_of(store, sweep_grace_s=3600)
@@ -381,7 +381,7 @@ def test_history_stays_for_a_while_when_its_floor_was_raised(store: Store) -> No
     assert revisions(store) == [8, 9, 11, 12]
 
 
-def test_history_is_swept_up_to_the_floors_that_were_raised_long_ago() -> None:
+def test_history_is_swept_only_up_to_floors_raised_long_ago() -> None:
     clock = SetClock()
     store = MemoryStore(clock.monotonic)
     states = write_history(gateway_on(store), store)
@@ -397,7 +397,7 @@ def test_history_is_swept_up_to_the_floors_that_were_raised_long_ago() -> None:
     assert reached == [(5, 0), (11, 5), (12, 11), (12, 12)]
 
 
-def test_a_new_primary_whose_clock_is_ahead_ends_no_grace() -> None:
+def test_a_new_primary_with_a_clock_ahead_shortens_no_grace_period() -> None:
     """It takes the floors for older than they are; the one that sweeps knows better."""
     clock, primary = SetClock(), SetClock()
     store = MemoryStore(primary.monotonic)
@@ -439,7 +439,7 @@ def floor(store: Store, catalog: str = "c") -> int:
 
 
 class TestInTheBackground:
-    def test_nothing_goes_where_nothing_is_said(self, store: Store) -> None:
+    def test_nothing_is_compacted_without_a_rule(self, store: Store) -> None:
         write_history(gateway_on(store), store)
         assert compactor_of(store, ThreadRuntime()).run_round()
         assert floor(store) == 0
@@ -468,7 +468,7 @@ class TestInTheBackground:
         compactor.run_round()
         assert floor(store) == 9
 
-    def test_a_catalogs_own_settings_overrule(self, store: Store) -> None:
+    def test_the_settings_of_a_catalog_override_the_default(self, store: Store) -> None:
         gateway = written(store, "c", "d")
         gateway.write("c", SETTINGS_KEY, put({"retention": {"commits": 2}}))
         compactor_of(store, ThreadRuntime(), commits=5).run_round()
@@ -486,7 +486,7 @@ class TestInTheBackground:
         compactor.run_round()
         assert floor(store) == 10
 
-    def test_a_pin_holds_by_the_clock_of_the_gateway_that_made_it(self, store: Store) -> None:
+    def test_a_pin_lasts_by_the_clock_of_the_gateway_that_made_it(self, store: Store) -> None:
         """The clock of the one that compacts may be ahead by ``sweep_grace_s``."""
         behind, ahead = SetClock(), SetClock()
         write_history(gateway_on(store, behind), store)
@@ -500,7 +500,7 @@ class TestInTheBackground:
         assert floor(store) == 6
         assert gateway_on(store, behind).retention.read_pin("c", pin.id) == pin
 
-    def test_one_catalogs_error_is_no_others(
+    def test_an_error_in_one_catalog_affects_no_other(
         self, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         written(store, "a", "b", "c")
@@ -519,7 +519,7 @@ class TestInTheBackground:
         assert "compacted catalog 'a' from 0 to 10 of 12" in caplog.text
         assert "catalog 'b' could not be compacted" in caplog.text
 
-    def test_a_catalog_that_cannot_be_swept_ends_nobody_elses_compaction(
+    def test_a_catalog_that_cannot_be_swept_stops_no_other_compaction(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The store is there; it refuses what one catalog needs."""
@@ -538,7 +538,7 @@ class TestInTheBackground:
         assert [store.retention(c).swept for c in ("a", "b", "c")] == [10, 0, 10]  # type: ignore[union-attr]
         assert meters.failed == 1
 
-    def test_settings_that_cant_be_read_end_nobody_elses_compaction(
+    def test_unreadable_settings_stop_no_other_compaction(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Somebody has edited them by hand, and their history, too."""
@@ -561,7 +561,7 @@ class TestInTheBackground:
         assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 0, 10]
         assert meters.failed == 1
 
-    def test_a_round_ends_where_the_store_is_away(
+    def test_a_round_ends_if_the_store_is_unreachable(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It isn't waited for once for each catalog."""
@@ -585,7 +585,7 @@ class TestInTheBackground:
             *(("before", "raise_floor"), ("after", "tails")),
         ],
     )
-    def test_a_longer_retention_counts_from_when_it_was_acknowledged(
+    def test_a_longer_retention_applies_from_its_acknowledgement(
         self, store: Store, when: str, call: str
     ) -> None:
         gateway = written(store, "c", "d")
@@ -599,7 +599,7 @@ class TestInTheBackground:
         assert compactor_of(cast(Store, watched), ThreadRuntime(), commits=2).run_round()
         assert (floor(store), floor(store, "d")) == (5, 4)
 
-    def test_writers_that_move_a_catalog_on_all_the_time_wait_for_a_moment(
+    def test_constant_writers_pause_for_a_compaction(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
         gateway = written(store, "c", "d")
@@ -620,7 +620,9 @@ class TestInTheBackground:
         assert "was not compacted" not in caplog.text
         assert store.tails(["c"])["c"].claims == (), "nobody waits any longer"
 
-    def test_one_of_all_compacts_and_stops_when_its_lease_is_lost(self, store: Store) -> None:
+    def test_only_the_lease_holder_compacts_and_it_stops_when_it_loses_the_lease(
+        self, store: Store
+    ) -> None:
         written(store, "a", "b", "c")
         clock = SetClock()
         first = compactor_of(store, clock, commits=2)
@@ -643,7 +645,7 @@ class TestInTheBackground:
         assert second.run_round()
         assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 10, 10]
 
-    def test_what_was_broken_off_is_finished(self, store: Store) -> None:
+    def test_an_interrupted_compaction_is_finished_by_the_next_round(self, store: Store) -> None:
         states = write_history(gateway_on(store), store)
         with pytest.raises(Killed):
             compaction_of(store, step=killed_at(3)).compact("c", 11, nothing)
@@ -653,7 +655,7 @@ class TestInTheBackground:
         assert (bounds.floor, bounds.swept) == (11, 11)
         assert check_history(store, "c", states, KEYS) == 11
 
-    def test_a_later_round_sweeps_what_the_floor_passed(self) -> None:
+    def test_a_later_round_sweeps_what_is_below_the_floor(self) -> None:
         clock = SetClock()
         store = MemoryStore(clock.monotonic)
         write_history(gateway_on(store), store)
@@ -697,7 +699,7 @@ class Contested(MemoryStore):
         return super().list_commits(*given)
 
 
-def test_an_advance_that_lost_a_race_has_the_others_wait() -> None:
+def test_an_advance_that_lost_a_race_makes_other_writers_wait() -> None:
     store, runtime = Contested(), ThreadRuntime()
     gateway = gateway_on(store)
     applied(gateway.write("c", "a", put(1)).outcome)

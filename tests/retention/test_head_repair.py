@@ -102,7 +102,7 @@ SURE: dict[str, Callable[[MongoStore], object]] = {
 
 @pytest.mark.parametrize("has_tail", [False, True], ids=["all written out", "with a tail"])
 @pytest.mark.parametrize("how", SURE)
-def test_a_head_that_says_which_commit_was_its_last_is_made_anew_there(
+def test_a_head_that_names_its_last_commit_is_rebuilt_at_that_commit(
     store: MongoStore, run: Run, how: str, has_tail: bool
 ) -> None:
     right, last = RIGHT, 5
@@ -149,7 +149,7 @@ LOST: dict[str, Callable[[MongoStore], object]] = {
 
 @pytest.mark.parametrize("has_tail", [False, True], ids=["all written out", "with a tail"])
 @pytest.mark.parametrize("how", LOST)
-def test_one_that_may_have_had_other_commits_goes_on_above_them(
+def test_a_head_that_may_have_had_further_commits_continues_above_them(
     store: MongoStore, run: Run, how: str, has_tail: bool
 ) -> None:
     """A client may remember them: their revisions come to no others."""
@@ -173,7 +173,7 @@ def test_one_that_may_have_had_other_commits_goes_on_above_them(
     assert findings(store, "c") == []
 
 
-def test_a_tail_that_goes_on_from_the_log_isnt_lost_though_the_head_says_there_was_more(
+def test_a_tail_that_continues_the_log_is_kept_even_if_the_head_names_a_later_commit(
     store: MongoStore, run: Run
 ) -> None:
     unwritten(store)
@@ -186,7 +186,7 @@ def test_a_tail_that_goes_on_from_the_log_isnt_lost_though_the_head_says_there_w
 
 
 @pytest.mark.parametrize("is_swept", [False, True])
-def test_a_floor_that_cant_be_read_is_where_all_can_be_rebuilt(
+def test_an_unreadable_floor_is_replaced_by_the_oldest_revision_that_can_be_rebuilt(
     mongodb_uri: str, database_name: str, run: Run, is_swept: bool
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
@@ -204,7 +204,7 @@ def test_a_floor_that_cant_be_read_is_where_all_can_be_rebuilt(
         assert history_of(store).document_at_revision("c", "k", 5).content == {"n": 5}
 
 
-def test_without_a_whole_log_nothing_is_made(store: MongoStore, run: Run) -> None:
+def test_no_head_is_rebuilt_from_an_incomplete_log(store: MongoStore, run: Run) -> None:
     spoil(store, time_us="x")
     commits = store._on.commits
     (gone,) = store.list_commits("c", 3, 4, 1, None, 1)
@@ -230,7 +230,7 @@ def write_five_without(store: MongoStore, revisions: Iterable[int]) -> None:
         store._on.commits.delete_one({"_id": commit_id("c", revision)})
 
 
-def test_nor_of_a_log_whose_beginning_is_gone(
+def test_no_head_is_rebuilt_from_a_log_without_its_beginning(
     mongodb_uri: str, database_name: str, run: Run
 ) -> None:
     """Below a floor it may be: compaction takes it away."""
@@ -258,7 +258,7 @@ def test_nor_of_a_log_whose_beginning_is_gone(
         (3, [1, 2], False),
     ],
 )
-def test_from_the_floor_on_a_log_has_no_gap(
+def test_a_gap_in_the_log_above_the_floor_is_refused(
     mongodb_uri: str, database_name: str, floor: int, gone: list[int], is_refused: bool
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
@@ -270,7 +270,7 @@ def test_from_the_floor_on_a_log_has_no_gap(
             assert heads.mended("c").head.floor == floor
 
 
-def test_one_with_a_long_tail_is_made_anew_too(
+def test_a_head_with_a_long_tail_is_rebuilt_too(
     mongodb_uri: str, database_name: str, run: Run
 ) -> None:
     """Twice it would be too large for a call."""
@@ -288,7 +288,7 @@ def test_one_with_a_long_tail_is_made_anew_too(
         assert run("verify", "c").exit_code == 0
 
 
-def test_commits_that_dont_fit_the_log_are_named(store: MongoStore, run: Run) -> None:
+def test_commits_that_do_not_fit_the_log_are_named(store: MongoStore, run: Run) -> None:
     """Gateways have gone on at an older head, beside the log."""
     LOST["an older one"](store)
     gateway = gateway_on(store)
@@ -305,7 +305,7 @@ def test_commits_that_dont_fit_the_log_are_named(store: MongoStore, run: Run) ->
     assert content_of(gateway_on(store)) == RIGHT
 
 
-def test_of_its_verdicts_the_highest_number_alone_is_read(store: MongoStore) -> None:
+def test_only_the_verdict_with_the_highest_number_is_read(store: MongoStore) -> None:
     store.write_verdicts([verdict(number) for number in range(1, 9)], kept_s=2**32)
     store._on.database.command("profile", 2)
     lost = store.mending().lost_head("c")
@@ -316,7 +316,7 @@ def test_of_its_verdicts_the_highest_number_alone_is_read(store: MongoStore) -> 
     assert read["nreturned"] == 1
 
 
-def test_a_head_that_has_changed_meanwhile_is_left(store: MongoStore) -> None:
+def test_a_head_that_changed_in_the_meantime_is_not_replaced(store: MongoStore) -> None:
     spoil(store, time_us="x")
     heads = HeadRepair(store, store.mending(), ThreadRuntime())
     mended = heads.mended("c")

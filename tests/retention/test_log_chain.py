@@ -36,7 +36,7 @@ WHOLE = [logged(revision) for revision in range(1, 7)]
         (WHOLE, "x", ["the head's last commit isn't commit 6 of the log"]),
     ],
 )  # fmt: skip
-def test_each_fault_is_told(commits: list[LoggedCommit], last: str, faults: list[str]) -> None:
+def test_each_fault_is_found(commits: list[LoggedCommit], last: str, faults: list[str]) -> None:
     chain = LogChain(Head("c", revision=6, floor=3, last=last))
     found = [chain.fault_before(each) for each in commits] + [chain.fault_at_end()]
     assert [each for each in found if each is not None] == faults

@@ -1,4 +1,4 @@
-"""`gateway repair`: documents that differ from their log are written anew, beside live writers."""
+"""`gateway repair`: documents that differ from their log are rewritten, beside live writers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def written_on(store: MemoryStore) -> GatewayService:
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_what_differs_is_written_anew(store: MemoryStore, how: str) -> None:
+def test_a_document_that_differs_from_its_log_is_rewritten(store: MemoryStore, how: str) -> None:
     SPOILT[how](store)
     remembering = gateway_on(store)
     content_of(remembering)
@@ -114,7 +114,7 @@ def test_what_differs_is_written_anew(store: MemoryStore, how: str) -> None:
     assert [each.author for each in commits.values()].count("gateway repair") == 1
 
 
-def test_a_document_is_missing_whose_last_commits_still_stand_in_the_head() -> None:
+def test_a_missing_document_whose_last_commits_are_still_in_the_head_is_rewritten() -> None:
     """They are written out, but nobody has committed since."""
     store = MemoryStore()
     gateway = gateway_on(store)
@@ -131,7 +131,7 @@ def test_a_document_is_missing_whose_last_commits_still_stand_in_the_head() -> N
     assert content_of(gateway_on(store)) == RIGHT
 
 
-def test_clients_with_the_wrong_content_are_told(store: MemoryStore) -> None:
+def test_clients_with_the_wrong_content_lose_their_token(store: MemoryStore) -> None:
     """Their token stood for something else."""
     spoil(store, content={"n": 0})
     token = gateway_on(store).read("c", "k").document
@@ -142,7 +142,7 @@ def test_clients_with_the_wrong_content_are_told(store: MemoryStore) -> None:
     assert now.token != token.token
 
 
-def test_what_the_log_doesnt_lead_to_is_told_and_left(store: MemoryStore) -> None:
+def test_a_document_without_a_complete_log_is_reported_and_left(store: MemoryStore) -> None:
     commit = store._commits["c"][3]
     change = replace(commit.changes[0], base_revision=1, base_id="f" * 32)
     store._commits["c"][3] = replace(commit, changes=(change,))
@@ -151,14 +151,14 @@ def test_what_the_log_doesnt_lead_to_is_told_and_left(store: MemoryStore) -> Non
     assert store._heads["c"].revision == 4
 
 
-def test_so_is_what_is_newer_than_the_head(store: MemoryStore) -> None:
+def test_a_document_newer_than_the_head_is_reported_and_left(store: MemoryStore) -> None:
     spoil(store, revision=9)
     assert "k: the document is at 9, but the head at 4" in findings(store, "c")
     (told,) = repair(store, apply=True)
     assert told == "can't be repaired: it is stored as of 9, the head is at 4"
 
 
-def test_owners_and_attributes_are_as_the_log_has_them(store: MemoryStore) -> None:
+def test_owners_and_attributes_are_restored_from_the_log(store: MemoryStore) -> None:
     gateway = gateway_on(store)
     commit = applied(
         gateway.write("c", "k", put({"$a": 0, "a.b": {"": 1, "\0": 1}})).outcome
@@ -189,7 +189,7 @@ class LongLog(MemoryStore):
         return found
 
 
-def test_a_race_that_was_lost_over_a_long_log_is_won_when_it_is_run_again() -> None:
+def test_a_race_lost_over_a_long_log_is_won_by_running_the_repair_again() -> None:
     store = LongLog()
     gateway = gateway_on(store)
     applied(gateway.write("c", "k", put({"n": 0})).outcome)
@@ -204,7 +204,7 @@ def test_a_race_that_was_lost_over_a_long_log_is_won_when_it_is_run_again() -> N
 
 
 @pytest.mark.mongod
-def test_beside_a_live_writer(mongodb_uri: str, database_name: str) -> None:
+def test_a_repair_beside_a_live_writer_loses_nothing(mongodb_uri: str, database_name: str) -> None:
     """It writes the very document, through a gateway that remembers the wrong one."""
     store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     gateway = gateway_on(store)
@@ -255,7 +255,7 @@ def test_beside_a_live_writer(mongodb_uri: str, database_name: str) -> None:
 
 
 @pytest.mark.mongod
-def test_a_digest_that_isnt_that_of_the_content_is_written_anew(
+def test_a_digest_that_does_not_match_the_content_is_rewritten(
     mongodb_uri: str, database_name: str
 ) -> None:
     """By it `sync` would pass over a document that isn't as it should be."""
@@ -280,7 +280,7 @@ def test_a_digest_that_isnt_that_of_the_content_is_written_anew(
     ("member", "value"),
     [("state", "x"), ("state.patches", "x"), ("key", None), ("state.revision", 2**40)],
 )
-def test_a_document_that_nothing_can_be_written_over_is_made_anew(
+def test_an_unreadable_or_too_new_record_is_replaced(
     mongodb_uri: str, database_name: str, member: str, value: Any
 ) -> None:
     """Its record can't be read, or is newer than the head."""
@@ -307,10 +307,10 @@ def test_a_document_that_nothing_can_be_written_over_is_made_anew(
 
 @pytest.mark.mongod
 @pytest.mark.parametrize("fields", [{"state": "x"}, {"state.revision": 2**40}])
-def test_it_is_there_at_every_moment(
+def test_the_document_exists_at_every_moment_of_its_repair(
     mongodb_uri: str, database_name: str, fields: dict[str, Any]
 ) -> None:
-    """Readers would be told that there is none, and writers that they have made it."""
+    """Otherwise readers would get a 404, and writers would create it."""
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
         write_history(gateway_on(store), store)
         name = {"_id": document_id("c", "a")}
@@ -366,7 +366,7 @@ BAD: list[dict[str, Any]] = [{"key": None}, {"state.patches": "x"}, {"state.revi
 @pytest.mark.mongod
 @pytest.mark.parametrize("before_put", [False, True])
 @pytest.mark.parametrize("fields", BAD)
-def test_what_is_committed_while_it_is_made_anew_isnt_lost(
+def test_a_commit_made_during_the_replacement_is_not_lost(
     mongodb_uri: str, database_name: str, fields: dict[str, Any], before_put: bool
 ) -> None:
     """By a worker that remembers the document: nothing that it writes out is above the bad one."""
@@ -392,7 +392,7 @@ def test_what_is_committed_while_it_is_made_anew_isnt_lost(
 
 
 @pytest.mark.mongod
-def test_a_record_that_others_have_mended_meanwhile_is_left(
+def test_a_record_repaired_by_others_in_the_meantime_is_left(
     mongodb_uri: str, database_name: str
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
@@ -417,7 +417,7 @@ def test_a_record_that_others_have_mended_meanwhile_is_left(
 
 
 @pytest.mark.mongod
-def test_what_no_commit_has_made_is_taken_away(mongodb_uri: str, database_name: str) -> None:
+def test_a_document_that_no_commit_made_is_removed(mongodb_uri: str, database_name: str) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
         write_history(gateway_on(store), store)
         store._on.documents.insert_one({"_id": document_id("c", "aa"), "state": "x"})
@@ -450,7 +450,7 @@ class MeetsAnother:
         ),
     ],
 )
-def test_another_document_that_is_in_the_way_is_told(
+def test_another_document_in_the_way_is_reported(
     mongodb_uri: str, database_name: str, met: Exception, why: str
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
@@ -465,7 +465,7 @@ def test_another_document_that_is_in_the_way_is_told(
 
 
 @pytest.mark.mongod
-def test_a_catalog_whose_log_doesnt_lead_to_its_tail_keeps_nobody_from_the_others(
+def test_a_catalog_whose_log_does_not_lead_to_its_tail_stops_no_other_repair(
     mongodb_uri: str, database_name: str
 ) -> None:
     where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]
@@ -487,7 +487,7 @@ def test_a_catalog_whose_log_doesnt_lead_to_its_tail_keeps_nobody_from_the_other
 
 
 @pytest.mark.mongod
-def test_nor_is_its_record_deleted_where_the_log_gives_no_document(
+def test_the_record_of_a_document_without_a_complete_log_is_not_deleted(
     mongodb_uri: str, database_name: str
 ) -> None:
     where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]

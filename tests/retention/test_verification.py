@@ -111,7 +111,7 @@ BREAKAGES: dict[str, tuple[Callable[[MemoryStore], object], str]] = {
 
 
 @pytest.mark.parametrize("name", BREAKAGES)
-def test_whatever_is_wrong_is_found(store: MemoryStore, name: str) -> None:
+def test_each_kind_of_damage_is_found(store: MemoryStore, name: str) -> None:
     breakage, expected = BREAKAGES[name]
     breakage(store)
     found = findings(store, "c")
@@ -135,7 +135,7 @@ def many() -> MemoryStore:
 
 
 @pytest.mark.parametrize("name", ["content", "owners", "a base", "a record"])
-def test_one_that_is_wrong_among_many_is_found_alone(many: MemoryStore, name: str) -> None:
+def test_one_damaged_document_among_many_is_the_only_finding(many: MemoryStore, name: str) -> None:
     key, number = KEYS[120], 120
     if name == "content":
         overwrite(many, key, content={"n": 7})
@@ -169,7 +169,7 @@ def test_many_documents_are_read_together(many: MemoryStore) -> None:
         assert len(asked) < len(KEYS) / 5, asked
 
 
-def test_what_is_large_together_is_replayed_one_by_one(
+def test_documents_that_are_large_together_are_replayed_one_by_one(
     many: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.retention.verification._HELD_BYTES_MAX", 1_000)
@@ -185,7 +185,7 @@ def test_what_is_large_together_is_replayed_one_by_one(
     assert alone.count(True) >= 200  # the last fifty fit together
 
 
-def test_what_is_wrong_below_the_floor_is_found(store: MemoryStore) -> None:
+def test_damage_below_the_floor_is_found(store: MemoryStore) -> None:
     first = store._commits["c"][4]
     compaction_of(store).compact("c", 12, nothing)
     store.write_commits([first])  # d was put at 4, and deleted since
@@ -196,20 +196,20 @@ def test_what_is_wrong_below_the_floor_is_found(store: MemoryStore) -> None:
     assert findings(store, "c") == ["d: the document is at 4, but the log has none"]
 
 
-def test_a_catalog_that_has_verdicts_alone_is_none(store: MemoryStore) -> None:
+def test_a_catalog_with_verdicts_only_is_not_found(store: MemoryStore) -> None:
     store.move_heads([judging(verdict(1, catalog="empty", revision=0), base=0)])
     with pytest.raises(CatalogNotFound):
         findings(store, "empty")
 
 
-def test_it_leaves_nothing_behind(store: MemoryStore) -> None:
+def test_verification_leaves_no_pin_behind(store: MemoryStore) -> None:
     findings(store, "c")
     bounds = store.retention("c")
     assert bounds is not None
     assert bounds.pins == ()
 
 
-def test_writes_meanwhile_are_no_findings(store: MemoryStore) -> None:
+def test_concurrent_writes_are_not_findings(store: MemoryStore) -> None:
     gateway = gateway_on(store)
 
     class Busy:
@@ -227,7 +227,7 @@ def test_writes_meanwhile_are_no_findings(store: MemoryStore) -> None:
     assert findings(store, "c") == []
 
 
-def test_a_second_implementation_sees_every_patch_and_what_it_makes_of_them(
+def test_a_second_implementation_checks_every_patch_and_its_result(
     store: MemoryStore,
 ) -> None:
     recorded = [
@@ -257,7 +257,7 @@ def test_a_second_implementation_sees_every_patch_and_what_it_makes_of_them(
     assert any("refuses the patch: no such thing" in each for each in found)
 
 
-def test_jsonpatch_is_asked_for_what_rfc_6902_allows() -> None:
+def test_jsonpatch_is_used_only_for_what_rfc_6902_allows() -> None:
     document = {"a": [1]}
     assert applied_by_jsonpatch(document, [{"op": "remove", "path": ""}]) is ABSENT
     added = [{"op": "add", "path": "", "value": document}, {"op": "add", "path": "/b", "value": 2}]
@@ -280,7 +280,7 @@ class TestTheCommand:
         result = CliRunner().invoke(main, ["verify", *arguments, *flags])
         return result.exit_code, result.output
 
-    def test_an_interrupted_one_says_how_to_go_on(
+    def test_an_interrupted_verification_says_how_to_continue(
         self, real: MongoStore, mongodb_uri: str, database_name: str, monkeypatch: Any
     ) -> None:
         last = "--it's b"
@@ -313,7 +313,7 @@ class TestTheCommand:
         code, output = self.run(mongodb_uri, database_name, "c", "--after", "a")
         assert (code, "--after needs --all" in output) == (2, True)
 
-    def test_clean_findings_and_usage(
+    def test_the_exit_code_shows_clean_findings_or_wrong_usage(
         self, real: MongoStore, mongodb_uri: str, database_name: str
     ) -> None:
         gateway = gateway_on(real)
@@ -338,7 +338,7 @@ class TestTheCommand:
         assert self.run(mongodb_uri, database_name)[0] == 2
         assert self.run(mongodb_uri, database_name, "c", "--all")[0] == 2
 
-    def test_a_terminal_is_shown_progress_and_a_file_the_report(
+    def test_progress_is_shown_on_a_terminal_and_the_report_goes_to_stdout(
         self, real: MongoStore, mongodb_uri: str, database_name: str
     ) -> None:
         write_history(gateway_on(real), real)
@@ -359,7 +359,7 @@ class TestTheCommand:
         assert done.stdout == b"catalogs: 1, documents: 4, commits: 12, clean\n"
         assert "commits and documents of c: 16" in shown
 
-    def test_an_unreachable_database_is_said_in_a_line(self) -> None:
+    def test_an_unreachable_database_is_reported_in_one_line(self) -> None:
         uri = "mongodb://127.0.0.1:9/?replicaSet=none"
         result = CliRunner().invoke(
             main, ["verify", "c", f"--mongodb-uri={uri}", "--store-timeout-ms=200"]
@@ -454,7 +454,7 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
 }
 
 
-def test_a_commit_above_the_head_is_found_though_it_changes_nothing(store: MemoryStore) -> None:
+def test_a_commit_above_the_head_is_found_even_if_it_changes_nothing(store: MemoryStore) -> None:
     """The collections were restored from two moments: the next commit would be taken for it."""
     store.write_commits([commit(13, changes=())])
     above = "the log has commit 13, but the head is at 12"
@@ -464,7 +464,7 @@ def test_a_commit_above_the_head_is_found_though_it_changes_nothing(store: Memor
 
 @pytest.mark.mongod
 @pytest.mark.parametrize("how", _BY_HAND)
-def test_a_record_that_no_gateway_has_written_is_named_and_hides_no_other_catalog(
+def test_a_foreign_record_is_named_and_hides_no_other_catalog(
     mongodb_uri: str, database_name: str, how: str, tmp_path: Path
 ) -> None:
     """By every command that reads it, in a line, and never by an endless wait."""

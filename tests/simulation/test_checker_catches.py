@@ -89,7 +89,7 @@ def test_a_broken_rule_is_caught(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_what_breaks_a_rule_takes_what_the_whole_one_takes(name: str) -> None:
+def test_a_broken_rule_takes_the_same_arguments_as_the_real_one(name: str) -> None:
     """Otherwise every call fails, and that would be what the checker sees."""
     for owner, attribute, instead in MUTATIONS[name].patches:
         taken = inspect.signature(getattr(owner, attribute)).parameters.values()

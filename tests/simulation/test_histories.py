@@ -63,7 +63,7 @@ def test_every_history_is_linearizable(first: int) -> None:
         _assert_right(seed)
 
 
-def test_the_histories_have_every_kind_of_answer() -> None:
+def test_every_kind_of_answer_occurs_in_the_histories() -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(1, 101):
         outcomes += _assert_right(seed)
@@ -84,7 +84,7 @@ def test_the_histories_have_every_kind_of_answer() -> None:
     assert not rare
 
 
-def test_histories_of_lists_have_the_answers_of_lists() -> None:
+def test_every_answer_about_lists_occurs_in_the_histories() -> None:
     """Some seed shows each; the histories of all seeds up to there are right."""
     outcomes: Counter[str] = Counter()
     rare = {"list_violation", "index_needs_test", "documents_break_settings", "rebased"}
@@ -97,7 +97,7 @@ def test_histories_of_lists_have_the_answers_of_lists() -> None:
     pytest.fail(f"too rare: {missing}")
 
 
-def test_feeds_that_begin_with_the_state_have_what_was_there() -> None:
+def test_feeds_that_begin_with_the_state_list_what_existed() -> None:
     """Rule: the state that a client has once it is told so is the export at that revision; also
     where it was cut off within the list, and history compacted beside it."""
     synced = 0

@@ -32,10 +32,10 @@ def sessions(
     java: None,  # noqa: ARG001
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Sessions]:
-    """Nothing is started before `living` is called."""
+    """Nothing is started before `running` is called."""
     made = Sessions(tmp_path_factory.mktemp("spark"))
     yield made
-    made.throw_away()
+    made.discard()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -50,14 +50,14 @@ def pytest_runtest_makereport(
     if report.failed and isinstance(item, pytest.Function) and "sessions" in item.fixturenames:
         sessions = item.funcargs.get("sessions")
         if sessions is not None:
-            sessions.throw_away()
+            sessions.discard()
     return report
 
 
 @pytest.fixture
 def spark(sessions: Sessions) -> Any:
     """The session that all tests share, with the data source registered."""
-    return sessions.living()
+    return sessions.running()
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class Pythons:
     def __init__(self, python: str, path: str = "") -> None:
         self._folder = TemporaryDirectory(prefix="pythons-")
         address = f"{self._folder.name}/asked"
-        # What Spark is told. The driver's Python has the data sources that nobody registered.
+        # The settings of Spark. The driver's Python has the data sources that nobody registered.
         asks = str(Path(__file__).with_name("python"))
         self.variables = {"PYSPARK_PYTHON": asks, "PYSPARK_DRIVER_PYTHON": asks}
         self.variables |= {"TESTS_SPARK_PYTHON": python, ADDRESS: address}
@@ -61,7 +61,7 @@ class Pythons:
         return found
 
     def kill_all(self) -> None:
-        """It, and a session that is new, can go on."""
+        """This session and a new one can be used."""
         kill(self._process.children(recursive=True))
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
-        # Each plan is told to a page that nobody looks at: in few words.
+        # Each plan is described on a page that nobody reads: briefly.
         "spark.sql.ui.explainMode": "simple",
         "spark.shuffle.compress": "false",
         "spark.broadcast.compress": "false",
@@ -67,15 +67,15 @@ class Sessions:
         self._folder = folder
         self._session: Any = None
 
-    def living(self) -> Any:
+    def running(self) -> Any:
         """The session, made anew where it was thrown away, stopped, or lost its JVM."""
         if self._session is None or not self._answers():
-            self.throw_away()
+            self.discard()
         if self._session is None or not self._session.sparkContext._jsc:  # it was stopped
             self._session = self._make()
         return self._session
 
-    def throw_away(self) -> None:
+    def discard(self) -> None:
         """End its JVM and all that this started, and let PySpark forget it. Calls nothing of it."""
         self._session = None
         if "pyspark" not in sys.modules:

@@ -38,7 +38,7 @@ def there(spark: Any, gateway: RunningGateway, catalog: str) -> Any:
 
 @pytest.fixture
 def run(there: Catalog, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The command over the session of the tests, which goes on."""
+    """The command on the session of the tests, which it must not stop."""
 
     @contextmanager
     def session(*_: Any) -> Iterator[Any]:
@@ -59,7 +59,7 @@ def lines(path: Path, documents: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_a_catalog_is_brought_in_step(there: Catalog, run: Any, tmp_path: Path) -> None:
+def test_the_command_syncs_a_catalog(there: Catalog, run: Any, tmp_path: Path) -> None:
     there.put({"a": 1, "gone": 1})
     source = lines(tmp_path / "wanted.jsonl", {"a": {"x": 1}, "ключ": [1]})
 
@@ -88,7 +88,9 @@ def test_a_plan_is_made_and_replayed(there: Catalog, run: Any, tmp_path: Path) -
     assert there.documents() == {"a": 3, "b": 2}
 
 
-def test_exports(there: Catalog, run: Any, tmp_path: Path) -> None:
+def test_the_command_exports_a_catalog_and_its_history(
+    there: Catalog, run: Any, tmp_path: Path
+) -> None:
     there.put({"a": 1})
     there.put({"a": 2})
     export, history = (str(tmp_path / name) for name in ("export", "history"))
@@ -116,7 +118,7 @@ def test_exports(there: Catalog, run: Any, tmp_path: Path) -> None:
         (["export", "no-such-catalog", "x"], 1, "there is no catalog 'no-such-catalog'"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(
+def test_an_error_is_one_line(
     run: Any, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
     broken = tmp_path / "broken.jsonl"
@@ -139,7 +141,7 @@ def java(folder: Path, version: str | None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", [None, 'openjdk version "11.0.2" 2019-01-15'])
-def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | None) -> None:
+def test_without_java_the_command_says_what_to_install(tmp_path: Path, version: str | None) -> None:
     """Nothing is started: neither Java nor Spark."""
     done = subprocess.run(
         [sys.executable, "-m", "patching.spark", "replay", "x", "--url", "http://127.0.0.1:1"],
@@ -170,7 +172,7 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, version: str | Non
         ("4.3.0", "1.8.0_452", r"is Java 8; Spark 4\.3\.0 needs Java 17, 21 or 25: apt-get"),
     ],
 )
-def test_a_java_that_this_spark_is_not_made_for_is_named(
+def test_an_unsupported_java_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -139,7 +139,7 @@ def read(spark: Any, written: Written, **options: Any) -> Any:
     return reader.option("catalog", written.catalog).options(**options).load()
 
 
-def test_the_library_is_where_it_was_shipped_to_on_both_workers(spark: Any) -> None:
+def test_the_library_is_imported_from_the_shipped_archive_on_both_workers(spark: Any) -> None:
     def where(batches: Any) -> Any:
         import time
 
@@ -168,12 +168,12 @@ def test_rows_are_written_and_read(spark: Any, written: Written) -> None:
     assert read(spark, written, type="changes").count() == 20
 
 
-def test_a_refused_row_is_told(spark: Any, written: Written) -> None:
+def test_a_refused_row_is_reported(spark: Any, written: Written) -> None:
     with pytest.raises(Exception, match=r"row 0 \(key 'k'\): column 'document': it isn't JSON"):
         write(spark.createDataFrame([("k", "{")], "key string, document string"), written)
 
 
-def test_a_revision_that_was_given_stays(spark: Any, written: Written) -> None:
+def test_a_frame_stays_at_its_revision(spark: Any, written: Written) -> None:
     written.put("a", 1)
     frame = read(spark, written, revision=1)
     written.put("b", 1)
@@ -181,7 +181,7 @@ def test_a_revision_that_was_given_stays(spark: Any, written: Written) -> None:
     assert frame.alias("x").join(frame.alias("y"), "key").count() == 1
 
 
-def test_a_stream_goes_from_a_catalog_to_another(
+def test_a_stream_copies_one_catalog_to_another(
     spark: Any, written: Written, tmp_path: Path
 ) -> None:
     written.put_each((f"k{n}", n) for n in range(5))
@@ -205,7 +205,7 @@ def test_a_stream_goes_from_a_catalog_to_another(
     assert copied.routes.export().documents == {f"k{n}": n + 1 for n in range(5)}
 
 
-def test_a_catalog_is_brought_in_step(spark: Any, written: Written, tmp_path: Path) -> None:
+def test_sync_makes_the_catalog_equal(spark: Any, written: Written, tmp_path: Path) -> None:
     written.put_all({"k000": {"a": 0}, "k001": {"a": 2}, "gone": 1})
     wanted = documents(spark, range(4))
 
@@ -222,7 +222,7 @@ def test_a_catalog_is_brought_in_step(spark: Any, written: Written, tmp_path: Pa
     assert written.routes.export().documents == in_step
 
 
-def test_exports(spark: Any, written: Written, tmp_path: Path) -> None:
+def test_a_catalog_is_exported(spark: Any, written: Written, tmp_path: Path) -> None:
     written.put("a", 1)
     written.put("a", 2)
     lines, history = str(tmp_path / "lines"), str(tmp_path / "history")
@@ -278,7 +278,7 @@ def test_an_application_is_submitted_as_documented(
     assert routes.export().documents == {"a": {"x": 1}}
 
 
-def test_a_task_that_sleeps_until_all_is_over_applies_nothing(
+def test_a_task_suspended_until_the_job_is_over_applies_nothing(
     spark: Any, passing: Passing, written: Written, tmp_path: Path
 ) -> None:
     """It is stopped with its request on the way; Spark has it run again on the other machine, for

@@ -40,7 +40,7 @@ def races(commits: list[tuple[str, int, str, int, str]], window_s: float = 60) -
     return {tuple(row.values()) for batch in found for row in batch.to_pylist()}
 
 
-def test_different_writers_soon_after_each_other_where_they_meet() -> None:
+def test_writers_race_if_they_write_overlapping_places_soon_after_each_other() -> None:
     assert races(
         [
             ("t", 0, A, 1, "/owner"),
@@ -52,12 +52,12 @@ def test_different_writers_soon_after_each_other_where_they_meet() -> None:
     ) == {("t", "/owner/team", A, B, 1, 1, 2)}
 
 
-def test_a_pair_is_one_whoever_was_first() -> None:
+def test_a_pair_of_writers_counts_once_in_either_order() -> None:
     alternating = [("t", second, (A, B)[second % 2], 1, "/n") for second in range(5)]
     assert races(alternating) == {("t", "/n", A, B, 4, 0, 1)}
 
 
-def test_attempts_without_a_known_other_are_told() -> None:
+def test_repeated_attempts_without_a_known_rival_are_listed() -> None:
     assert races([("t", 0, A, 3, "/n"), ("t", 1, A, 1, "/n")]) == {("t", "/n", A, None, 0, 1, 3)}
 
 
@@ -68,7 +68,7 @@ def there(spark: Any, gateway: RunningGateway, catalog: str) -> Any:
     found.transport.close()
 
 
-def test_it_is_found_in_a_real_history_and_drawn(
+def test_races_in_a_real_history_are_found_and_drawn(
     there: Catalog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there.put({"hot": {"n": 0, "m": 0}, "cold": {"n": 0}})

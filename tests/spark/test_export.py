@@ -54,7 +54,7 @@ def test_a_plan_sends_nothing_and_does_it_all_when_it_is_replayed(
     assert there.head() == head
 
 
-def test_the_guards_of_a_plan_still_hold(there: Catalog, tmp_path: Path) -> None:
+def test_the_guards_of_a_plan_still_apply_at_replay(there: Catalog, tmp_path: Path) -> None:
     there.put({"a": 1, "b": 1, "c": 1})
     path = str(tmp_path / "plan")
     write_plan(
@@ -76,7 +76,7 @@ def test_a_plan_does_not_replace_another_by_accident(there: Catalog, tmp_path: P
         write_plan(there.frame({"a": 2}), there.name, path, url=there.url)
 
 
-def test_a_plan_that_was_never_written_to_its_end_is_none(there: Catalog, tmp_path: Path) -> None:
+def test_an_incomplete_plan_is_refused(there: Catalog, tmp_path: Path) -> None:
     begun = tmp_path / "begun" / "_temporary" / "0"
     begun.mkdir(parents=True)
     (begun / "part-0.txt").write_text("{}")
@@ -88,7 +88,7 @@ def test_a_plan_that_was_never_written_to_its_end_is_none(there: Catalog, tmp_pa
     assert replay(there.spark, nothing, url=there.url).in_step
 
 
-def test_what_is_exported_as_lines_is_what_sync_reads(there: Catalog, tmp_path: Path) -> None:
+def test_a_catalog_exported_as_lines_can_be_read_by_sync(there: Catalog, tmp_path: Path) -> None:
     there.put(DOCUMENTS)
     path = str(tmp_path / "export")
 
@@ -121,7 +121,7 @@ def test_a_catalog_is_exported_at_a_revision_as_parquet(there: Catalog, tmp_path
     assert (report.rows, report.revision) == (1, revision)
 
 
-def test_history_is_added_to_where_the_last_export_ended(there: Catalog, tmp_path: Path) -> None:
+def test_a_history_export_appends_where_the_last_one_ended(there: Catalog, tmp_path: Path) -> None:
     path = str(tmp_path / "history")
     there.put({"a": 1})
     there.put({"a": 2, "b": 1})
@@ -149,7 +149,7 @@ def test_history_is_added_to_where_the_last_export_ended(there: Catalog, tmp_pat
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "history"])
-def test_an_export_reads_the_catalog_once_and_holds_it_so_long(
+def test_an_export_reads_the_catalog_once_and_pins_it_until_the_end(
     there: Catalog, passing: Passing, tmp_path: Path, format: str
 ) -> None:
     there.put({"a": 1, "b": 2})
@@ -173,7 +173,7 @@ def test_an_export_reads_the_catalog_once_and_holds_it_so_long(
     assert there.pins() == []
 
 
-def test_csv_and_parquet_are_read_by_their_columns(there: Catalog, tmp_path: Path) -> None:
+def test_csv_and_parquet_are_read_by_column(there: Catalog, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("key,owner,size\na,x,1\nb,,2\n")
     sync(read_desired(there.spark, str(tmp_path / "t.csv")), there.name, url=there.url)
     assert there.documents() == {

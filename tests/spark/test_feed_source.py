@@ -120,7 +120,7 @@ def test_each_commit_once_and_in_order_through_restarts(
     assert [revision for batch in sorted(once) for revision in once[batch]] == list(range(1, 18))
 
 
-def test_a_running_stream_tells_what_comes_and_a_killed_worker_changes_nothing(
+def test_a_running_stream_yields_new_commits_even_if_a_worker_is_killed(
     spark: Any, written: Written, sink: Sink, passing: Passing, eventually: Any
 ) -> None:
     written.put_each((f"before{i}", i) for i in range(6))
@@ -150,7 +150,7 @@ def test_a_running_stream_tells_what_comes_and_a_killed_worker_changes_nothing(
     assert len(killed) == 1
 
 
-def test_an_offset_compacted_away_ends_the_query_and_says_what_to_do(
+def test_a_compacted_offset_ends_the_query_with_a_remedy(
     spark: Any, written: Written, sink: Sink
 ) -> None:
     written.put_each((f"k{i}", i) for i in range(3))
@@ -171,7 +171,7 @@ def test_an_offset_compacted_away_ends_the_query_and_says_what_to_do(
     assert "which this stream has reached, can't be read" in told
 
 
-def test_where_a_stream_begins(written: Written) -> None:
+def test_starting_revision_decides_where_a_stream_begins(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(6))
     written.compact(2)
     assert reader(written).initialOffset()["revision"] == 6
@@ -209,7 +209,7 @@ def test_a_stream_may_begin_with_the_state(spark: Any, written: Written, sink: S
     assert sink.rows[6:] == [("k0", "put", '{"n":0}', "7")]
 
 
-def test_rows_of_the_state_say_what_there_was(written: Written) -> None:
+def test_rows_of_the_state_are_the_documents_at_its_revision(written: Written) -> None:
     written.put_each((f"k{i}", {"n": i}) for i in range(3))
     feed = reader(written, startingRevision="state")
     start = feed.initialOffset()
@@ -233,8 +233,8 @@ def test_rows_of_the_state_say_what_there_was(written: Written) -> None:
         CommitsReader(written.load_options(type="commits", startingRevision="state"))
 
 
-def test_a_state_compacted_away_says_what_to_do(written: Written) -> None:
-    """Whatever failOnDataLoss says: no commits tell what there was."""
+def test_a_compacted_state_ends_the_query_with_a_remedy(written: Written) -> None:
+    """Whatever failOnDataLoss says: no commits show the earlier state."""
     written.put_each((f"k{i}", i) for i in range(3))
     feed = reader(written, startingRevision="state", failOnDataLoss="false")
     start = feed.initialOffset()
@@ -250,7 +250,7 @@ def times(written: Written) -> list[str]:
         return [each.time for each in reads.commits(reads.floor(), 100)[0].commits]
 
 
-def test_a_stream_begins_at_a_time(spark: Any, written: Written) -> None:
+def test_a_stream_can_begin_at_a_time(spark: Any, written: Written) -> None:
     """With the first commit at or after it, as a read of the history does."""
     written.put_each((f"k{i}", i) for i in range(4))
     at = times(written)
@@ -277,10 +277,8 @@ def test_a_stream_begins_at_a_time(spark: Any, written: Written) -> None:
 
 
 @with_limits
-def test_a_stream_may_pass_over_what_was_compacted(
-    spark: Any, written: Written, sink: Sink
-) -> None:
-    """If it is told to: at its start, between two runs, and for the rest of a batch."""
+def test_a_stream_can_skip_compacted_commits(spark: Any, written: Written, sink: Sink) -> None:
+    """If the option says so: at its start, between two runs, and for the rest of a batch."""
     written.put_each((f"k{i}", i) for i in range(4))
     written.compact(1)
     frame = written.stream(spark, startingRevision=1, failOnDataLoss=False, maxCommitsPerTrigger=2)
@@ -306,13 +304,13 @@ def test_a_gap_is_named_in_the_log(written: Written, capsys: pytest.CaptureFixtu
     assert [row[0] for row in rows_of(feed, piece)] == [4, 5]
 
 
-def test_a_stream_of_no_catalog_is_refused(written: Written) -> None:
+def test_a_stream_of_an_absent_catalog_is_refused(written: Written) -> None:
     with pytest.raises(ReadFailed, match="there is no catalog"):
         reader(written).initialOffset()
 
 
 @with_limits
-def test_how_far_a_batch_goes(written: Written) -> None:
+def test_the_number_of_commits_in_a_batch_is_bounded(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(10))
     bounded = reader(written, maxCommitsPerTrigger=4)
     assert bounded.getDefaultReadLimit() == ReadMaxRows(4)
@@ -331,7 +329,7 @@ def test_how_far_a_batch_goes(written: Written) -> None:
 
 
 @with_limits
-def test_a_batch_ends_with_the_commit_that_brings_it_to_its_bytes(written: Written) -> None:
+def test_a_batch_ends_with_the_commit_that_reaches_its_bytes(written: Written) -> None:
     written.put_each((f"k{i}", "x" * 100) for i in range(9))
     for bytes_max, start, end in ((1, 0, 1), (200, 0, 2), (450, 2, 6), (10_000, 2, 9)):
         bounded = reader(written, maxBytesPerTrigger=bytes_max)
@@ -352,7 +350,7 @@ def test_a_checkpoint_of_another_catalog_or_source_is_refused(written: Written) 
         reader(written).partitions({"index": 0}, {"revision": 5})
 
 
-def test_a_range_is_read_the_same_again_and_a_filter_keeps_its_order(written: Written) -> None:
+def test_a_range_is_read_again_identically_and_a_filter_keeps_its_order(written: Written) -> None:
     for n in range(4):
         written.put_all({"a/1": n, "b/1": n})
     written.touch()
@@ -370,7 +368,7 @@ def test_a_range_is_read_the_same_again_and_a_filter_keeps_its_order(written: Wr
     assert [(row[0], row[7]) for row in rows_of(of_key, piece)] == [(2, "b/1"), (3, "b/1")]
 
 
-def test_what_is_compacted_under_a_task_is_told(written: Written) -> None:
+def test_compaction_during_a_task_is_reported(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(4))
     feed = reader(written)
     (piece,) = feed.partitions({"revision": 1}, {"revision": 4})
@@ -379,7 +377,7 @@ def test_what_is_compacted_under_a_task_is_told(written: Written) -> None:
         list(rows_of(feed, piece))
 
 
-def test_the_reader_for_releases_without_read_limits(written: Written) -> None:
+def test_a_spark_without_read_limits_gets_a_plain_reader(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(10))
     plain = _reader(
         PlainFeedReader, written, {"maxCommitsPerTrigger": 4, "startingRevision": "earliest"}
@@ -410,9 +408,7 @@ def test_a_feed_that_would_go_backwards_fails(written: Written) -> None:
 
 
 @pytest.mark.parametrize("kind", [PlainFeedReader, FeedReader])
-def test_a_checkpoint_whose_commit_is_not_in_the_history_ends_the_query(
-    written: Written, kind: Any
-) -> None:
+def test_a_checkpoint_of_another_history_ends_the_query(written: Written, kind: Any) -> None:
     """The database was put back, and has grown beyond the checkpoint since."""
     written.put_each((f"k{number}", number) for number in range(5))
     feed = _reader(kind, written, {})
@@ -428,7 +424,7 @@ def test_a_checkpoint_whose_commit_is_not_in_the_history_ends_the_query(
     feed.stop()
 
 
-def test_documents_cannot_be_streamed(written: Written) -> None:
+def test_a_stream_of_documents_is_refused(written: Written) -> None:
     given = {"url": written.url, "catalog": written.catalog}
     with pytest.raises(OptionRefused, match="option 'type'"):
         FeedReader(DOCUMENTS_SCHEMA, Options.parse(given, READ_STREAM))

@@ -15,7 +15,7 @@ from tests.spark.passing import Passing
 from tests.spark.written import Written
 
 
-def test_a_row_is_a_change(spark: Any, written: Written) -> None:
+def test_each_row_is_one_change(spark: Any, written: Written) -> None:
     written.put("a", {"n": 1}, **{"Idempotency-Key": "first"})
     written.put_all({"a": {"n": 2}, "b/ö": "x"})
     written.touch()
@@ -75,7 +75,9 @@ def test_times_are_those_of_the_commits_to_the_microsecond(spark: Any, written: 
     ]
 
 
-def test_from_one_revision_to_another_whatever_the_partitions(spark: Any, written: Written) -> None:
+def test_a_range_of_revisions_is_read_with_any_number_of_partitions(
+    spark: Any, written: Written
+) -> None:
     written.put_each((f"k{i:04d}", i) for i in range(1200))
     frame = written.frame(
         spark, type="commits", startingRevision=50, endingRevision=1180, partitions=3
@@ -85,7 +87,7 @@ def test_from_one_revision_to_another_whatever_the_partitions(spark: Any, writte
     assert [row.revision for piece in pieces for row in piece] == list(range(50, 1181))
 
 
-def test_of_one_key_or_prefix_only_its_changes(spark: Any, written: Written) -> None:
+def test_a_key_or_prefix_selects_its_changes_only(spark: Any, written: Written) -> None:
     written.put_all({"a/1": 1, "b/1": 1})
     written.touch()
     written.put_all({"a/2": 1, "b/1": 2})
@@ -134,7 +136,7 @@ def read_all(written: Written, **options: Any) -> list[int]:
     return [row[0] for piece in reader.partitions() for row in reader.rows(piece)]
 
 
-def test_where_history_begins_is_told(written: Written) -> None:
+def test_the_error_names_the_oldest_retained_revision(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(6))
     written.compact(4)
     assert read_all(written) == [5, 6]
@@ -149,7 +151,7 @@ def test_where_history_begins_is_told(written: Written) -> None:
             read_all(written, startingRevision=start, pinSeconds=seconds)
 
 
-def test_a_table_ends_where_it_was_loaded(written: Written) -> None:
+def test_a_table_ends_at_the_revision_of_its_load(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(3))
     reader = CommitsReader(written.load_options(type="commits"))
     written.put("more", 1)
@@ -159,7 +161,7 @@ def test_a_table_ends_where_it_was_loaded(written: Written) -> None:
     assert read_all(written, endingRevision=99) == [1, 2, 3, 4]
 
 
-def test_history_is_held_while_it_is_read(spark: Any, written: Written, passing: Passing) -> None:
+def test_history_is_pinned_while_it_is_read(spark: Any, written: Written, passing: Passing) -> None:
     written.put_each((f"k{i}", i) for i in range(30))
     refused: list[str] = []
 
@@ -179,7 +181,7 @@ def test_history_is_held_while_it_is_read(spark: Any, written: Written, passing:
     assert refused == ["pin_holds"] * 3
 
 
-def test_a_process_that_ends_tells_nothing_and_another_is_asked(
+def test_an_empty_answer_of_a_stopping_worker_is_requested_again(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gateway's answer then has no commits, and is none above the revision that was asked."""
@@ -202,7 +204,7 @@ def test_a_process_that_ends_tells_nothing_and_another_is_asked(
     assert not ends
 
 
-def test_commits_that_nobody_tells_end_the_task(
+def test_commits_missing_from_every_answer_end_the_task(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It neither leaves them out nor asks for ever."""
@@ -223,7 +225,7 @@ def test_commits_that_nobody_tells_end_the_task(
         list(commit_rows(options, RevisionRange(0, 1)))
 
 
-def test_a_history_that_was_set_back_under_a_task_is_told(written: Written) -> None:
+def test_a_history_set_back_during_a_task_is_reported(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(3))
     with pytest.raises(ReadFailed, match="is at revision 3, but was at 5 when this read began"):
         list(commit_rows(written.load_options(type="commits"), RevisionRange(1, 5)))

@@ -14,12 +14,12 @@ from patching.spark.options import OPTIONS, READ, READ_STREAM, WRITE, OptionRefu
 URL = {"url": "http://gateway:8080"}
 
 
-def test_names_are_read_in_whatever_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = Options.parse({"URL": "http://x", "batchsize": "7", "ONERROR": "Skip"}, WRITE)
     assert (options.url, options.batch_size, options.on_error) == ("http://x", 7, "skip")
 
 
-def test_some_have_the_names_of_delta() -> None:
+def test_some_options_also_have_deltas_names() -> None:
     given = URL | {"catalog": "c"}
     assert Options.parse(given | {"versionAsOf": "7"}, READ).revision == 7
     at = "2026-11-21T10:00:00Z"
@@ -35,7 +35,7 @@ def test_some_have_the_names_of_delta() -> None:
         Options.parse(given | {"versionAsOf": "7", "revision": "7"}, READ)
 
 
-def test_what_spark_takes_for_itself_is_left_to_it() -> None:
+def test_options_of_spark_itself_are_ignored() -> None:
     given = URL | {"checkpointlocation": "/x", "queryName": "q"}
     assert Options.parse(given, WRITE) == Options.parse(URL, WRITE)
 
@@ -119,12 +119,12 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"message": "x" * 1001}, WRITE, "'message': it has 1001 characters"),
     ],
 )
-def test_what_cant_be_is_refused_by_name(given: dict[str, str], use: str, said: str) -> None:
+def test_an_invalid_option_is_refused_by_name(given: dict[str, str], use: str, said: str) -> None:
     with pytest.raises(OptionRefused, match=said):
         Options.parse(given, use)
 
 
-def test_a_folder_is_a_path_of_the_machine() -> None:
+def test_a_folder_option_may_be_a_path_or_a_file_url() -> None:
     for given, path in (
         ("/x/y", "/x/y"),
         ("x/a:b", "x/a:b"),
@@ -135,7 +135,7 @@ def test_a_folder_is_a_path_of_the_machine() -> None:
         assert Options.parse(URL | {"reportPath": given}, WRITE).report_path == path
 
 
-def test_a_token_is_not_shown_and_a_file_is_read_again(tmp_path: Path) -> None:
+def test_a_token_is_hidden_and_a_token_file_is_read_again(tmp_path: Path) -> None:
     assert "secret" not in repr(Options.parse(URL | {"token": "secret"}, WRITE))
     path = tmp_path / "token"
     ask = Options.parse(URL | {"tokenFile": str(path)}, WRITE)._token()

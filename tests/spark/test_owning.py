@@ -64,7 +64,7 @@ def tokens(there: Catalog) -> dict[str, Any]:
 def test_rows_of_the_sink_are_applied(
     apply: Callable[..., dict[str, Any]], there: Catalog, catalog: str
 ) -> None:
-    """The same again changes nothing; what others own is left or refused, and told."""
+    """A repetition changes nothing; fields of other owners are skipped or refused, and reported."""
     wanted = {"a": {"tier": 1, "gone": True}, "b": {"tier": 2}}
     job = {"txnAppId": "nightly", "manager": "nightly"}
     assert apply(wanted, **job, txnVersion=1)["applied"] == 2
@@ -145,7 +145,9 @@ def test_a_sync_with_a_manager_touches_only_its_own(synced: Sync, there: Catalog
     assert owned(there, "b") == {"/by/team": ["nightly"], "/tier": ["nightly"]}
 
 
-def test_half_a_source_lets_go_of_nothing(synced: Sync, there: Catalog) -> None:
+def test_a_source_that_lacks_many_documents_lets_go_of_nothing(
+    synced: Sync, there: Catalog
+) -> None:
     """However many documents are new, as after a change of all keys."""
     synced({key: {"tier": 1} for key in "abcd"}, manager="nightly")
     there.put("by hand", {"x": 1})
@@ -155,7 +157,7 @@ def test_half_a_source_lets_go_of_nothing(synced: Sync, there: Catalog) -> None:
     assert len(documents(there)) == 5
 
 
-def test_only_documents_that_differ_from_what_a_manager_owns_are_sent(
+def test_only_documents_that_differ_from_the_managers_part_are_sent(
     synced: Sync, there: Catalog, tmp_path: Path
 ) -> None:
     """Also with lists, whose items come in any order."""
@@ -203,7 +205,7 @@ def test_a_plan_of_a_manager_is_sent_once(
         there.apply("a", {"tier": 3}, manager="nightly")
 
 
-def test_a_plan_is_over_when_its_manager_goes_on(
+def test_a_later_run_of_the_same_manager_invalidates_a_plan(
     synced: Sync, there: Catalog, gateway: RunningGateway, spark: Any, tmp_path: Path
 ) -> None:
     """With another run, or another plan: its older part would come back. Of another prefix, or
@@ -225,7 +227,7 @@ def test_a_plan_is_over_when_its_manager_goes_on(
     assert documents(there)["a"]["tier"] == 4
 
 
-def test_a_late_line_of_an_earlier_run_puts_nothing_back(
+def test_a_late_line_of_an_earlier_run_restores_nothing(
     synced: Sync, there: Catalog, passing: Passing, frame: Callable[..., Any], written: Written
 ) -> None:
     """Its process sleeps in the middle of a request until the next run of the manager is done."""
@@ -249,7 +251,7 @@ def test_a_late_line_of_an_earlier_run_puts_nothing_back(
     assert [report.refused for report in reports] == [1]
 
 
-def test_what_a_manager_cannot_want_is_named(synced: Sync, there: Catalog) -> None:
+def test_a_document_that_a_manager_cannot_apply_is_named(synced: Sync, there: Catalog) -> None:
     with pytest.raises(
         DesiredInvalid, match=r"key 'a': a document must be an object to be applied"
     ):

@@ -41,7 +41,7 @@ Installed-Size: 7164
 """
 
 
-def test_a_field_may_go_on_over_lines() -> None:
+def test_a_field_may_continue_on_further_lines() -> None:
     assert parse_stanza("A: 1\nB: x,\n y\n\tz\nno field\n lost\nC:") == {
         "A": "1",
         "B": "x,\ny\nz",

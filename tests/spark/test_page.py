@@ -24,7 +24,7 @@ def example(heading: str, written: Written, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_the_job_writes_once(spark: Any, written: Written) -> None:
+def test_the_job_of_the_page_writes_once(spark: Any, written: Written) -> None:
     written.put("sales/orders", {"tier": 3})
     for _ in range(2):
         example("## A job that writes", written, spark=spark)
@@ -35,7 +35,7 @@ def test_the_job_writes_once(spark: Any, written: Written) -> None:
         assert written.changes() == 3
 
 
-def test_the_catalog_is_brought_in_step(spark: Any, written: Written) -> None:
+def test_the_sync_of_the_page_makes_the_catalog_equal(spark: Any, written: Written) -> None:
     written.put_each([("a", {"n": 1}), ("b", {"n": 1}), ("old", {})])
     wanted = spark.sql("""SELECT explode(array('a', 'b', 'c')) AS key, '{"n": 2}' AS document""")
     report = example("## A job that syncs", written, wanted=wanted)["report"]

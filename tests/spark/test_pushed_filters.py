@@ -1,8 +1,8 @@
 """With spark.sql.python.filterPushdown.enabled, which Spark offers, each query has its own rows.
 
 Spark keeps the reader that it asked to take filters with the frame, and uses it again for the next
-query (seen with 4.3.0). So ours takes none. `test_spark_mixes_them_up` is the same with a source
-that takes some: where it is skipped, Spark has mended it.
+query (seen with 4.3.0), so ours takes none. The last test shows the fault with a source that takes
+some. If that test is skipped, Spark has fixed it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def test_each_query_on_a_view_or_a_table_has_its_own_rows(spark: Any, written: W
 
 
 @pytest.mark.usefixtures("pushing")
-def test_a_history_and_what_options_choose_are_read_whole(spark: Any, written: Written) -> None:
+def test_a_history_and_a_selection_by_options_are_read_completely(
+    spark: Any, written: Written
+) -> None:
     written.put_each((key, key) for key in KEYS)
     for options, count in (({"type": "commits"}, 10), ({"prefix": "k1"}, 1), ({"key": "k2"}, 1)):
         frame = written.frame(spark, **options)
@@ -108,7 +110,7 @@ def test_a_history_and_what_options_choose_are_read_whole(spark: Any, written: W
 
 
 @pytest.mark.usefixtures("pushing")
-def test_sync_with_delete_deletes_what_the_frame_hasnt_and_no_more(
+def test_sync_with_delete_deletes_only_documents_missing_from_the_frame(
     spark: Any, written: Written
 ) -> None:
     """From a frame that was queried before."""
@@ -150,7 +152,7 @@ class _Ten(DataSource):
 
 
 @pytest.mark.usefixtures("pushing")
-def test_spark_mixes_them_up(spark: Any) -> None:
+def test_spark_reuses_a_reader_with_filters_of_another_query(spark: Any) -> None:
     spark.dataSource.register(_Ten)
     frame = spark.read.format("ten").load()
     assert frame.where("key = 'k1'").count() == 1

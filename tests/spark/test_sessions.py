@@ -26,10 +26,10 @@ def works(spark: Any) -> None:
         spark.read.format("metadata").load()
 
 
-def test_one_that_was_stopped_is_made_anew(sessions: Sessions) -> None:
+def test_a_stopped_session_is_replaced(sessions: Sessions) -> None:
     """That one that was torn apart is, `test_a_killed_driver_starts_again_where_it_was` shows."""
-    sessions.living().stop()
-    works(sessions.living())
+    sessions.running().stop()
+    works(sessions.running())
 
 
 _PYTEST = [
@@ -42,7 +42,7 @@ import pytest
 thrown = []
 
 class Noted:
-    def throw_away(self):
+    def discard(self):
         thrown.append(self)
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def test_neighbour(sessions):
 """
 
 
-def test_a_test_that_fails_throws_its_session_away(tmp_path: Path) -> None:
+def test_a_failed_test_discards_its_session(tmp_path: Path) -> None:
     (tmp_path / "test_breaking.py").write_text(_TESTS)
     done = subprocess.run(
         [*_PYTEST, "--rootdir", tmp_path, tmp_path],
@@ -87,7 +87,7 @@ sys.exit(3)
 """
 
 
-def test_a_fork_is_what_the_python_would_be(tmp_path: Path) -> None:
+def test_a_forked_python_runs_like_a_new_one(tmp_path: Path) -> None:
     """Its arguments, variables, folder, modules' path, files and exit code."""
     (tmp_path / "told.py").write_text(_TOLD)
     variables = {"X": "y", "PATH": os.environ["PATH"], "PYTHONPATH": "../elsewhere"}
@@ -103,7 +103,7 @@ def test_a_fork_is_what_the_python_would_be(tmp_path: Path) -> None:
     assert told[1] == told[0]
 
 
-def test_a_fork_ends_with_who_asked_for_it(tmp_path: Path, eventually: Any) -> None:
+def test_a_forked_python_ends_with_its_parent(tmp_path: Path, eventually: Any) -> None:
     (tmp_path / "waits.py").write_text("import os, time; print(os.getpid()); time.sleep(3600)")
     of_forks = local_pythons().variables
     with subprocess.Popen(

@@ -72,7 +72,7 @@ def test_each_kind_of_change_is_applied(
     }
 
 
-def test_patches_may_be_arrays_of_structs(
+def test_a_patch_may_be_an_array_of_structs(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
     operations = [
@@ -87,7 +87,7 @@ def test_patches_may_be_arrays_of_structs(
     assert documents(routes) == {"k": {"a": {"deep": [1]}, "b": [1]}}
 
 
-def test_extended_patches_come_as_json(
+def test_an_extended_patch_is_given_as_json(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
     patch = json.dumps(
@@ -101,7 +101,7 @@ def test_extended_patches_come_as_json(
     assert documents(routes) == {"k": {"items": [{"id": 7, "x": 1}]}}
 
 
-def test_structs_and_maps_become_documents(
+def test_structs_and_maps_are_converted_to_documents(
     frame: Frame, write: Write, routes: CatalogRoutes
 ) -> None:
     schema = (
@@ -205,7 +205,7 @@ def test_a_bad_row_fails_the_task_after_those_before_it(
     assert documents(routes) == {"k": {"log": [0, 1, 2]}}
 
 
-def test_a_refused_row_fails_the_task_and_the_error_says_what_was_applied(
+def test_a_refused_row_fails_the_task_and_the_error_shows_what_was_applied(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
     put("k", {"log": []})
@@ -228,7 +228,7 @@ def test_bad_and_refused_rows_are_skipped(
     assert documents(routes)["k"]["log"] == [n for n in range(30) if n % 10 not in (3, 5)]
 
 
-def test_the_driver_finds_a_report(
+def test_every_job_writes_a_report_for_the_driver(
     frame: Frame, write: Write, routes: CatalogRoutes, tmp_path: Path
 ) -> None:
     """Of each job, also of one that failed; without a folder for it nothing is sent."""
@@ -251,7 +251,7 @@ def test_the_driver_finds_a_report(
     assert sorted(documents(routes)) == ["a", "b"]
 
 
-def test_bad_and_refused_rows_become_dead_letters(
+def test_bad_and_refused_rows_are_written_as_dead_letters(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes, tmp_path: Path
 ) -> None:
     put("k", {"log": []})
@@ -314,7 +314,7 @@ def test_a_named_job_is_done_once(
     assert documents(routes)["k"]["log"] == [1, 2, 2, 3] * 3
 
 
-def test_a_named_job_has_equal_rows_in_one_partition(
+def test_a_named_job_needs_equal_rows_in_one_partition(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
     put("k", {"log": []})
@@ -329,10 +329,10 @@ def test_a_named_job_has_equal_rows_in_one_partition(
         assert documents(routes) == {key: {"log": ["x"] * 3 * version} for key in "kl"}
 
 
-def test_rows_are_for_documents_that_are_there_or_arent(
+def test_rows_can_require_that_a_document_exists_or_not(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes, tmp_path: Path
 ) -> None:
-    """As MERGE has them, matched or not: the others are passed over, and counted."""
+    """As in MERGE, matched or not matched: other rows are skipped and counted."""
 
     def report() -> dict[str, Any]:
         (path,) = tmp_path.iterdir()
@@ -369,7 +369,7 @@ def test_rows_are_for_documents_that_are_there_or_arent(
     )
 
 
-def test_names_of_columns_have_no_case_and_keys_may_be_numbers(
+def test_column_names_are_case_insensitive_and_keys_may_be_numbers(
     frame: Frame, write: Write, routes: CatalogRoutes
 ) -> None:
     rows = frame([(7, [1, 2]), (8, None)], "KEY int, Value array<int>").where("key = 7")
@@ -377,7 +377,7 @@ def test_names_of_columns_have_no_case_and_keys_may_be_numbers(
     assert documents(routes) == {"7": [1, 2]}
 
 
-def test_a_key_of_the_rows_own_makes_jobs_repeatable(
+def test_with_a_key_column_jobs_are_repeatable(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
     """In whatever partitions; those of a named job are the application's."""
@@ -393,7 +393,7 @@ def test_a_key_of_the_rows_own_makes_jobs_repeatable(
     assert sorted(documents(routes)["k"]["log"]) == sorted([*range(9), *range(9)])
 
 
-def test_a_gateway_out_of_reach_fails_the_task_in_time(frame: Frame, catalog: str) -> None:
+def test_an_unreachable_gateway_fails_the_task_in_time(frame: Frame, catalog: str) -> None:
     rows = frame([("k", "1"), ("l", "2")], "key string, document string")
     writer = rows.coalesce(1).write.format("metadata").mode("append").option("catalog", catalog)
     with pytest.raises(Exception, match="0 may have been applied, 2 certainly not") as raised:

@@ -44,7 +44,7 @@ def log(written: Written, key: str = "k") -> list[Any]:
     return list(documents[key]["log"])
 
 
-def test_what_was_refused_is_tried_again_when_the_version_is_started_again(
+def test_refused_rows_are_tried_again_when_the_version_is_restarted(
     frame: Frame, written: Written
 ) -> None:
     written.put("k", {"log": []})
@@ -59,7 +59,9 @@ def test_what_was_refused_is_tried_again_when_the_version_is_started_again(
     assert (log(written), log(written, "new")) == ([1, 3], [2]), "it is finished"
 
 
-def test_the_remedy_for_equal_rows_in_two_partitions_holds(frame: Frame, written: Written) -> None:
+def test_repartitioning_resolves_equal_rows_in_two_partitions(
+    frame: Frame, written: Written
+) -> None:
     """Differing ones need none. Equal ones are one until they are in one partition."""
     written.put("k", {"log": []})
     rows = frame(appended(("k", "a"), ("k", "b")), _SCHEMA)
@@ -74,7 +76,7 @@ def test_the_remedy_for_equal_rows_in_two_partitions_holds(frame: Frame, written
     assert sorted(log(written)) == ["a", "b", "c", "c", "d"]
 
 
-def test_a_late_row_of_a_job_that_failed_is_not_applied(
+def test_a_late_row_of_a_failed_job_is_not_applied(
     spark: Any, written: Written, passing: Passing
 ) -> None:
     """Its process sleeps in the middle of a request, through the end of its job and the next one's
@@ -92,7 +94,7 @@ def test_a_late_row_of_a_job_that_failed_is_not_applied(
 
 
 @pytest.mark.parametrize("more", [{}, NAMED])
-def test_a_task_sends_nothing_but_its_rows(
+def test_a_task_sends_only_its_rows(
     spark: Any, written: Written, passing: Passing, more: dict[str, str]
 ) -> None:
     """Its first lines begin the job in each catalog that they name; its end is one request each."""
@@ -120,7 +122,7 @@ def test_a_frame_without_rows_makes_no_catalog(
         written.head()
 
 
-def test_a_value_that_json_has_nothing_for_is_a_bad_row(
+def test_a_value_without_a_json_form_makes_a_row_bad(
     spark: Any, written: Written, tmp_path: Path
 ) -> None:
     """The usual "for ever", in a session west of Greenwich, is beyond what Python can hold."""
@@ -147,7 +149,7 @@ def test_a_value_that_json_has_nothing_for_is_a_bad_row(
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def test_dead_letters_are_there_once_however_often_the_version_was_started(
+def test_dead_letters_are_written_once_however_often_the_version_is_started(
     spark: Any, frame: Frame, written: Written, tmp_path: Path
 ) -> None:
     folder = tmp_path / "dead"
@@ -172,7 +174,7 @@ def test_dead_letters_are_there_once_however_often_the_version_was_started(
     assert log(written, "none") == [1], "the rows can be read back, and written again"
 
 
-def test_a_job_whose_dead_letters_the_driver_does_not_see_is_not_done(tmp_path: Path) -> None:
+def test_a_job_whose_dead_letters_are_invisible_to_the_driver_fails(tmp_path: Path) -> None:
     """Where the folder is each executor's own: nobody would ever read them there."""
     elsewhere = str(tmp_path / "executor" / "job-0-0-0.jsonl")
     told = {"url": "http://127.0.0.1:1", "catalog": "c", "txnAppId": "nightly", "txnVersion": "7"}
@@ -184,7 +186,9 @@ def test_a_job_whose_dead_letters_the_driver_does_not_see_is_not_done(tmp_path: 
         writer.commit([written])
 
 
-def test_letters_of_an_earlier_start_go_where_all_rows_were_decided_again(tmp_path: Path) -> None:
+def test_dead_letters_of_an_earlier_start_are_removed_once_all_rows_are_decided_again(
+    tmp_path: Path,
+) -> None:
     def start(run: str, *, replaces: bool) -> list[str]:
         counts = OutcomeCounts()
         for partition in range(2):
@@ -205,7 +209,7 @@ def test_letters_of_an_earlier_start_go_where_all_rows_were_decided_again(tmp_pa
     assert start("finished", replaces=False) == [*two, other]
 
 
-def test_dead_letters_of_every_kind_are_rows_again(
+def test_dead_letters_of_every_kind_can_be_written_again(
     spark: Any, written: Written, tmp_path: Path
 ) -> None:
     """Refused for now by a condition, and taken as they were once that is dropped."""
@@ -239,7 +243,7 @@ def test_dead_letters_of_every_kind_are_rows_again(
     assert named.load().columns == ["key", "problem"]
 
 
-def test_what_means_nothing_to_dead_letters_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_options_without_effect_on_dead_letters_are_refused(spark: Any, tmp_path: Path) -> None:
     letters = spark.read.format("metadata").option("deadLetters", str(tmp_path))
     assert letters.load().count() == 0
     with pytest.raises(Exception, match="option 'catalog': it has no effect with deadLetters"):

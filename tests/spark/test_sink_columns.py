@@ -80,7 +80,7 @@ def test_wrong_columns_are_named(kinds: dict[str, t.DataType], said: str) -> Non
         columns(kinds)
 
 
-def test_a_catalog_and_own_keys_are_asked_for_where_they_are_needed() -> None:
+def test_required_columns_are_demanded() -> None:
     schema = t.StructType([t.StructField("key", STRING), t.StructField("delete", t.BooleanType())])
     with pytest.raises(ColumnRefused, match="it is missing, and so is the option catalog"):
         Columns(schema, Options.parse({"url": "http://gateway"}, WRITE))
@@ -101,7 +101,7 @@ ALL = {
 }
 
 
-def asked(row: dict[str, Any], **options: str) -> Any:
+def line_of(row: dict[str, Any], **options: str) -> Any:
     full: dict[str, Any] = {**dict.fromkeys(ALL), **row}
     text = columns(ALL, **options).ask(full).text
     assert b"\n" not in text
@@ -125,8 +125,8 @@ def asked(row: dict[str, Any], **options: str) -> Any:
         ({"document": "1", "catalog": "other"}, {"op": "put", "value": 1, "catalog": "other"}),
     ],
 )
-def test_a_row_is_a_line(row: dict[str, Any], line: dict[str, Any]) -> None:
-    assert asked({"key": "k", **row}) == {"catalog": "c", "key": "k", **line}
+def test_a_row_becomes_a_bulk_line(row: dict[str, Any], line: dict[str, Any]) -> None:
+    assert line_of({"key": "k", **row}) == {"catalog": "c", "key": "k", **line}
 
 
 READ = {
@@ -141,7 +141,7 @@ READ = {
 DOCUMENT = {"key": "k", "value": "1", "etag": "1f-ab", "revision": 3, "create_revision": 2}
 
 
-def test_a_row_that_was_read_is_a_line() -> None:
+def test_a_row_read_from_a_catalog_becomes_a_bulk_line() -> None:
     line = {"catalog": "c", "key": "k", "op": "put", "value": 1, "if_match": "1f-ab"}
     row = {**DOCUMENT, "attributes": None, "catalog": "c"}
     assert json.loads(columns(READ).ask(row).text) == line
@@ -150,7 +150,7 @@ def test_a_row_that_was_read_is_a_line() -> None:
     assert json.loads(text) == line | owned
 
 
-def test_attributes_go_with_a_document_alone() -> None:
+def test_attributes_are_accepted_only_with_a_document() -> None:
     kinds = {**READ, "delete": t.BooleanType()}
     row = {**DOCUMENT, "value": None, "delete": True, "attributes": "{}", "catalog": None}
     with pytest.raises(
@@ -163,7 +163,7 @@ def test_attributes_go_with_a_document_alone() -> None:
 APPLIED: dict[str, t.DataType] = {"key": STRING, "apply": struct(a=STRING), "document": STRING}
 
 
-def test_an_apply_has_the_terms_of_the_options() -> None:
+def test_an_apply_uses_the_options_of_the_job() -> None:
     row = {"key": "k", "apply": {"a": None}, "document": None}
     line = {"catalog": "c", "key": "k", "op": "apply", "value": {"a": None}}
     assert json.loads(columns(APPLIED).ask(row).text) == line
@@ -177,14 +177,16 @@ def test_an_apply_has_the_terms_of_the_options() -> None:
 
 
 @pytest.mark.parametrize("terms", [{"manager": "nightly"}, {"conflict": "skip"}])
-def test_the_terms_of_an_apply_go_with_one(terms: dict[str, str]) -> None:
+def test_options_of_an_apply_need_the_apply_column(terms: dict[str, str]) -> None:
     with pytest.raises(ColumnRefused, match=f"'apply': .* option '{next(iter(terms))}' needs it"):
         columns({"key": STRING, "document": STRING}, **terms)
 
 
-def test_the_message_of_the_row_wins() -> None:
-    assert asked({"key": "k", "delete": True}, message="all")["message"] == "all"
-    assert asked({"key": "k", "delete": True, "message": "one"}, message="all")["message"] == "one"
+def test_the_message_of_a_row_overrides_the_option() -> None:
+    assert line_of({"key": "k", "delete": True}, message="all")["message"] == "all"
+    assert (
+        line_of({"key": "k", "delete": True, "message": "one"}, message="all")["message"] == "one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,12 +215,12 @@ def test_the_message_of_the_row_wins() -> None:
         ),
     ],
 )
-def test_a_row_that_asks_for_nothing_sensible_is_refused(row: dict[str, Any], said: str) -> None:
+def test_an_invalid_row_is_refused(row: dict[str, Any], said: str) -> None:
     with pytest.raises(RowRefused, match=said):
-        asked({"key": "k", **row})
+        line_of({"key": "k", **row})
 
 
-def test_what_json_has_no_number_for_is_refused() -> None:
+def test_a_number_that_json_cannot_hold_is_refused() -> None:
     with pytest.raises(RowRefused, match=r"document\.x is nan"):
         columns(document(x=t.DoubleType())).ask({"key": "k", "document": {"x": math.nan}})
     precise = columns(document(x=t.DecimalType(38, 18)))
@@ -232,7 +234,7 @@ def test_what_json_has_no_number_for_is_refused() -> None:
         precise.ask(row)
 
 
-def test_a_variant_that_json_has_nothing_for_is_refused() -> None:
+def test_a_variant_without_a_json_form_is_refused() -> None:
     """A timestamp of the year 10000: its type, and microseconds."""
     microseconds = (253_402_300_800_000_000).to_bytes(8, "little")
     far = {"value": b"\x30" + microseconds, "metadata": b"\x01\x00\x00"}
@@ -243,14 +245,14 @@ def test_a_variant_that_json_has_nothing_for_is_refused() -> None:
         variant.ask({"key": "k", "document": {"v": far}})
 
 
-def test_a_map_may_have_a_key_twice_and_is_refused() -> None:
+def test_a_map_with_a_repeated_key_is_refused() -> None:
     """Whatever its values are, which may not be in any order."""
     maps = columns(document(m=t.MapType(STRING, t.LongType())))
     with pytest.raises(RowRefused, match=r"document\.m has a key twice"):
         maps.ask({"key": "k", "document": {"m": [("a", None), ("a", 1)]}})
 
 
-def test_operations_are_structs_whose_value_is_json() -> None:
+def test_the_value_of_an_operation_struct_is_json() -> None:
     kind = t.ArrayType(struct(op=STRING, path=STRING, value=STRING))
     of_structs = columns({"key": STRING, "patch": kind})
     operation = {"op": "add", "path": "/a", "value": "[null]"}

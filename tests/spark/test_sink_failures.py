@@ -160,7 +160,7 @@ def failing(url: str, catalog: str, sent: int) -> Callable[[Iterator[Any]], Iter
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_without_keys_a_failed_attempt_shows(
+def test_without_keys_a_failed_attempt_applies_rows_twice(
     spark: Any, gateway: RunningGateway, catalog: str, logs: Any
 ) -> None:
     """The same without idempotency keys: what these tests look for can be seen."""

@@ -32,7 +32,7 @@ def keys(documents: Sequence[str], prefix: str = "spark-7", held_max: int = 100)
 DOCUMENTS = ["a", "b", "a", "c", "a", "b"]
 
 
-def test_keys_stay_what_they_are() -> None:
+def test_keys_are_stable_across_releases() -> None:
     """Through every version of the library, or a job that is upgraded in the middle applies again
     what it did. What a line asks for isn't in them; `tests/http/test_fingerprints.py` has that."""
     assert keys(["tables/é", "tables/é", "k"]) == [
@@ -47,7 +47,7 @@ def test_keys_stay_what_they_are() -> None:
         assert named.key_prefix == "spark-7"
 
 
-def test_keys_by_content_stay_what_they_are_however_a_row_is_written() -> None:
+def test_keys_by_content_are_stable_however_a_row_is_written() -> None:
     """Its message and author are no part of it."""
     names = ("key", "document", "message")
     schema = StructType([StructField(name, StringType()) for name in names])
@@ -64,7 +64,7 @@ def test_keys_by_content_stay_what_they_are_however_a_row_is_written() -> None:
         assert made.row_key(other.identity).endswith("-0")
 
 
-def test_the_samples_of_a_thousand_partitions_fit_on_a_driver() -> None:
+def test_the_samples_of_a_thousand_partitions_fit_into_the_driver() -> None:
     samples = {partition: _sample_of(partition) for partition in range(1_000)}
     tracemalloc.start()
     require_apart(samples)
@@ -80,7 +80,7 @@ def _sample_of(partition: int) -> bytes:
     return np.sort(numbers).tobytes()
 
 
-def test_every_row_has_a_key_of_its_own_that_the_gateway_takes() -> None:
+def test_every_row_has_a_valid_key_of_its_own() -> None:
     made = keys(DOCUMENTS, prefix=f"spark-job-{'f' * 32}-{10**6}")
     assert len(set(made)) == len(DOCUMENTS)
     assert all(key.isascii() and " " not in key and len(key) <= 255 for key in made)
@@ -88,14 +88,14 @@ def test_every_row_has_a_key_of_its_own_that_the_gateway_takes() -> None:
         assert other.key("ca", "b") != other.key("c", "ab")
 
 
-def test_rows_of_other_documents_may_come_between() -> None:
+def test_rows_of_other_documents_between_do_not_change_keys() -> None:
     made = keys(["new", *DOCUMENTS])
     assert made[1:] == keys(DOCUMENTS)
     assert sorted(keys(sorted(DOCUMENTS))) == sorted(keys(DOCUMENTS))
 
 
 @pytest.mark.parametrize("held_max", [0, 1, 2, 7])
-def test_counts_that_dont_fit_in_memory_go_on(held_max: int) -> None:
+def test_keys_do_not_depend_on_how_many_counts_fit_in_memory(held_max: int) -> None:
     luck = random.Random(2)
     documents = [str(luck.randrange(40)) for _ in range(500)]
     assert keys(documents, held_max=held_max) == keys(documents, held_max=10_000)
@@ -115,7 +115,7 @@ def test_a_partition_of_any_size_takes_bounded_memory_and_sends_a_bounded_sample
     assert peaks[1] < 1.2 * peaks[0] < 3_000_000
 
 
-def test_rows_are_apart_for_certain_where_none_was_sent_before_or_all_are_in_samples() -> None:
+def test_rows_are_certainly_distinct_if_none_was_replayed_or_all_are_in_samples() -> None:
     """One of two equal rows in two partitions is answered as sent before, whoever comes first."""
     small, full = {0: _sample_of(1)[:80], 1: _sample_of(2)[:8]}, {0: _sample_of(1), 1: b""}
     assert are_apart_for_certain(full, replayed=0)
@@ -131,7 +131,7 @@ def sample(documents: Sequence[str], held_max: int = 10_000) -> bytes:
 
 
 @pytest.mark.parametrize("held_max", [3, 10_000])
-def test_partitions_that_share_a_document_are_told(held_max: int) -> None:
+def test_partitions_that_share_a_document_are_reported(held_max: int) -> None:
     few = [f"{n}" for n in range(40)]
     alone = {0: sample(few[:20] * 2, held_max), 3: sample(few[20:], held_max), 5: sample([])}
     require_apart(alone)
@@ -139,7 +139,7 @@ def test_partitions_that_share_a_document_are_told(held_max: int) -> None:
         require_apart(alone | {4: sample(["x", "7"], held_max)})
 
 
-def test_of_many_documents_a_sample_is_enough() -> None:
+def test_a_sample_is_enough_for_many_documents() -> None:
     """As far as all of it goes: of partitions that share a tenth, or one that has few of many."""
     many = [f"{n}" for n in range(4_000)]
     require_apart({0: sample(many[:2_000]), 1: sample(many[2_000:])})

@@ -55,7 +55,7 @@ def appending(*numbers: int, broken: bool = False) -> Rows:
     return [("k", patch) for patch in [*patches, *["{"] * broken]]
 
 
-def test_what_is_older_than_its_keys_fails_and_what_is_finished_is_skipped(
+def test_a_version_older_than_its_keys_fails_and_a_finished_one_is_skipped(
     frame: Callable[..., Any], spark: Any, old: Written, clock: SetClock, tmp_path: Path
 ) -> None:
     def log() -> list[int]:
@@ -91,7 +91,7 @@ def test_what_is_older_than_its_keys_fails_and_what_is_finished_is_skipped(
         (report,) = [json.loads(path.read_text()) for path in reports.iterdir()]
         assert (report["applied"], report["finished_before"]) == (0, ["c"])
     assert log() == [1, 2, 3, 4, 5, 6, -4, -2]
-    query_passes_over_what_was_seen_to(spark, old, tmp_path)
+    query_skips_a_resolved_batch(spark, old, tmp_path)
     assert log() == [1, 2, 3, 4, 5, 6, -4, -2, 11]
 
 
@@ -108,7 +108,7 @@ def query_is_too_old(spark: Any, old: Written, folder: Path) -> None:
         _run(spark, old, folder)
 
 
-def query_passes_over_what_was_seen_to(spark: Any, old: Written, folder: Path) -> None:
+def query_skips_a_resolved_batch(spark: Any, old: Written, folder: Path) -> None:
     path = f"{old.path}/applications"
     found = old.transport.request("GET", path).json()["applications"]
     (query,) = [each for each in found if each["application"].startswith("spark-query-")]

@@ -77,7 +77,7 @@ def test_a_row_is_a_document(spark: Any, written: Written) -> None:
     assert f'"{a.etag}"' == etag
 
 
-def test_every_document_is_in_one_partition_whatever_its_key(spark: Any, written: Written) -> None:
+def test_every_document_is_in_exactly_one_partition(spark: Any, written: Written) -> None:
     documents = {key: {"key": key} for key in KEYS} | {f"n/{i:04d}": i for i in range(300)}
     written.put_each(documents.items())
     frame = written.frame(spark, partitions=5)
@@ -109,7 +109,7 @@ def test_a_read_is_planned_with_one_request(written: Written, passing: Passing) 
         assert [found.count(folder) for folder in "abc"] == expected
 
 
-def test_more_than_a_page(spark: Any, written: Written) -> None:
+def test_more_than_one_page_is_read(spark: Any, written: Written) -> None:
     documents = {f"k{i}": i for i in range(2300)}
     written.put_each(documents.items())
     for partitions in (1, 3):
@@ -152,7 +152,7 @@ def test_a_frame_stays_at_the_revision_it_was_loaded_at(spark: Any, written: Wri
     assert by_key(written.frame(spark).collect()) == {"a": 2, "b": 1}
 
 
-def test_what_is_read_is_not_compacted_meanwhile(
+def test_a_revision_is_not_compacted_while_it_is_read(
     spark: Any, written: Written, passing: Passing
 ) -> None:
     written.put_each((f"k{i:03d}", i) for i in range(50))
@@ -181,7 +181,7 @@ def test_many_actions_on_a_frame_share_a_pin(spark: Any, written: Written) -> No
     assert len(written.pins()) == 1
 
 
-def test_what_is_not_held_may_be_compacted_and_says_so(
+def test_without_a_pin_compaction_during_a_read_is_reported(
     spark: Any, written: Written, passing: Passing
 ) -> None:
     written.put_each((f"k{i}", i) for i in range(5))
@@ -197,7 +197,7 @@ def test_what_is_not_held_may_be_compacted_and_says_so(
         frame.collect()
 
 
-def test_a_frame_whose_revision_is_gone_says_to_load_it_again(written: Written) -> None:
+def test_a_frame_whose_revision_was_compacted_must_be_loaded_again(written: Written) -> None:
     written.put("a", 1)
     options = written.load_options()
     written.put("a", 2)
@@ -206,7 +206,7 @@ def test_a_frame_whose_revision_is_gone_says_to_load_it_again(written: Written) 
         DocumentsReader(options).partitions()
 
 
-def test_as_an_earlier_revision_or_time_had_it(spark: Any, written: Written) -> None:
+def test_a_catalog_can_be_read_at_an_earlier_revision_or_time(spark: Any, written: Written) -> None:
     written.put("a", 1)
     written.put("b", 1)
     at = written.routes.read().time
@@ -222,7 +222,7 @@ def test_as_an_earlier_revision_or_time_had_it(spark: Any, written: Written) -> 
     assert by_key(written.frame(spark, timestamp=there).collect()) == {"a": 1, "b": 1}
 
 
-def test_a_revision_or_time_that_cannot_be_told(written: Written) -> None:
+def test_an_unavailable_revision_or_time_is_refused(written: Written) -> None:
     written.put("a", 1)
     at = written.routes.read().time
     written.put("a", 2)
@@ -274,7 +274,7 @@ def test_a_missing_catalog_is_an_error(spark: Any, written: Written) -> None:
         written.load_options(type="commits")
 
 
-def test_nobody_at_the_url_is_an_error_that_names_the_option(written: Written) -> None:
+def test_an_unreachable_gateway_is_an_error_that_names_the_option(written: Written) -> None:
     with Passing(1) as gone:
         url = gone.url
     away = Written(url, written.catalog, written.transport)
@@ -339,7 +339,7 @@ def test_options_of_another_type_are_refused(
     assert error.value.name == refused
 
 
-def test_a_pin_that_ended_is_taken_again_or_the_read_fails(written: Written) -> None:
+def test_an_expired_pin_is_made_again_or_the_read_fails(written: Written) -> None:
     written.put_each((f"k{i:04d}", i) for i in range(1500))
     reader = DocumentsReader(written.load_options(pinSeconds=600))
     (piece,) = reader.partitions()
@@ -358,7 +358,7 @@ def test_a_pin_that_ended_is_taken_again_or_the_read_fails(written: Written) -> 
         next(reader.rows(piece))
 
 
-def test_too_many_pins_are_told_with_the_option_to_change(mongodb_uri: str) -> None:
+def test_the_error_for_too_many_pins_names_the_option_to_change(mongodb_uri: str) -> None:
     name = f"test_{uuid.uuid4().hex}"
     with (
         RunningGateway(mongodb_uri, name, workers=1, pins_max=1) as running,
@@ -392,7 +392,7 @@ def test_a_catalog_that_is_loaded_every_half_minute_never_runs_out_of_pins(
     assert found == list(range(120))
 
 
-def test_rows_are_handed_on_in_batches_of_bounded_size() -> None:
+def test_rows_are_passed_to_spark_in_batches_of_bounded_size() -> None:
     rows = [(f"k{i}", "x" * 100, "t", i, i, None, "c") for i in range(10)]
     batches = list(in_batches(iter(rows), DOCUMENTS_SCHEMA, bytes_max=300))
     assert [batch.num_rows for batch in batches] == [3, 3, 3, 1]
@@ -403,7 +403,7 @@ def test_rows_are_handed_on_in_batches_of_bounded_size() -> None:
     assert list(in_batches(iter([]), DOCUMENTS_SCHEMA)) == []
 
 
-def test_tasks_have_about_the_bytes_that_were_asked_for(written: Written) -> None:
+def test_partitions_have_about_the_requested_size(written: Written) -> None:
     written.put_each((f"k{number:04}", "x" * 998) for number in range(2_400))
     for asked, least, most in ((240_000, 9, 11), (10**9, 1, 1), (1_000, 2_000, 2_400)):
         reader = DocumentsReader(written.load_options(partitionBytes=asked))
@@ -413,7 +413,9 @@ def test_tasks_have_about_the_bytes_that_were_asked_for(written: Written) -> Non
         assert keys in ([], [f"k{number:04}" for number in range(2_400)])
 
 
-def test_more_ranges_than_the_gateway_cuts_at_once_are_cut_in_two_steps(written: Written) -> None:
+def test_more_partitions_than_the_gateway_cuts_at_once_are_cut_in_two_steps(
+    written: Written,
+) -> None:
     keys = [f"k{number:04}" for number in range(2_100)]
     written.put_each((key, 1) for key in keys)
     pieces = DocumentsReader(written.load_options(partitions=2_100)).partitions()

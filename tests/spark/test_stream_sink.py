@@ -67,7 +67,7 @@ def start(sessions: Sessions, gateway: RunningGateway, catalog: str, folder: Pat
 
     def begin(*, mode: str = "append", frame: Any = None, **options: Any) -> Any:
         if frame is None:
-            source = sessions.living().readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
+            source = sessions.running().readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
             frame = source.json(str(folder / "rows"))
         writer = frame.writeStream.format("metadata").outputMode(mode)
         for name, value in {"url": gateway.url, "catalog": catalog, **options}.items():
@@ -130,8 +130,8 @@ def test_a_killed_driver_starts_again_where_it_was(
     held = Held(passing, 3, applied=True)
     start(batchSize=5, url=passing.url)
     with held:
-        tear(sessions.living())
-        sessions.throw_away()
+        tear(sessions.running())
+        sessions.discard()
         assert is_within_a_batch(folder)
         assert log() == numbers[:15]
     query = start(batchSize=5)
@@ -169,7 +169,7 @@ def test_a_query_ended_anywhere_applies_each_row_once(
     assert sum(each["replayed"] for each in reports) > 0  # the request that was held last
 
 
-def test_a_source_that_isnt_partitioned_by_key_gets_through_restarts(
+def test_a_source_not_partitioned_by_key_survives_restarts(
     spark: Any, start: Query, passing: Passing, folder: Path, log: Any
 ) -> None:
     """As a topic is whose keys are others: when the query is started again, rows come in fewer or
@@ -192,7 +192,7 @@ def test_a_source_that_isnt_partitioned_by_key_gets_through_restarts(
     assert sorted(log()) == numbers
 
 
-def test_a_micro_batch_tries_again_what_was_refused(
+def test_a_restarted_micro_batch_tries_refused_rows_again(
     start: Query, folder: Path, gateway: RunningGateway, catalog: str, log: Any
 ) -> None:
     fill(folder, 1, 3)
@@ -213,7 +213,7 @@ def test_a_micro_batch_tries_again_what_was_refused(
     assert log() == [0, 1, 2]
 
 
-def test_without_keys_a_restart_shows(
+def test_without_keys_a_restart_applies_rows_twice(
     start: Query, passing: Passing, folder: Path, log: Any
 ) -> None:
     """The same without idempotency keys: what the test before looks for can be seen."""
@@ -235,7 +235,7 @@ def test_complete_output_is_refused(spark: Any, start: Query, folder: Path) -> N
         start(mode="complete", frame=frame).awaitTermination()
 
 
-def test_in_update_mode_a_function_writes_the_batches(
+def test_update_mode_works_through_foreach_batch(
     spark: Any, start: Query, folder: Path, gateway: RunningGateway, catalog: str, log: Any
 ) -> None:
     """Spark allows a Python sink no update mode; a batch that is named is applied once."""
@@ -262,7 +262,7 @@ def test_in_update_mode_a_function_writes_the_batches(
         assert log() == written, "a new checkpoint is another query"
 
 
-def test_options_that_a_query_has_no_use_for_are_refused() -> None:
+def test_options_without_effect_on_a_query_are_refused() -> None:
     schema = StructType([StructField(name, StringType()) for name in ("key", "patch")])
     for more, said in (
         (
@@ -279,7 +279,7 @@ def test_options_that_a_query_has_no_use_for_are_refused() -> None:
             MetadataStreamWriter(schema, options, overwrite=False)
 
 
-def test_what_a_micro_batch_did_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_micro_batch_reports_what_it_wrote(capsys: pytest.CaptureFixture[str]) -> None:
     schema = StructType([StructField(name, StringType()) for name in ("key", "patch")])
     options = Options.parse({"url": "http://127.0.0.1:1", "catalog": "c"}, WRITE)
     writer = MetadataStreamWriter(schema, options, overwrite=False)

@@ -128,7 +128,7 @@ def changed(luck: random.Random, state: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("delete", [False, True])
-def test_the_catalog_is_exactly_what_was_wanted(there: Catalog, delete: bool) -> None:
+def test_the_catalog_equals_the_desired_state(there: Catalog, delete: bool) -> None:
     luck = random.Random(7 + delete)
     keys = [*KEYS, *(f"k/{number}" for number in range(100))]
     before: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def test_the_catalog_is_exactly_what_was_wanted(there: Catalog, delete: bool) ->
     assert there.pins() == []
 
 
-def test_the_second_time_nothing_is_sent(there: Catalog) -> None:
+def test_a_second_sync_sends_nothing(there: Catalog) -> None:
     wanted = random_state(random.Random(3), [*KEYS, *map(str, range(50))])
     there.sync(wanted, delete=True)
     head = there.head()
@@ -166,7 +166,7 @@ def test_the_second_time_nothing_is_sent(there: Catalog) -> None:
     assert there.head() == head
 
 
-def test_a_catalog_that_was_deleted_is_made_again(there: Catalog) -> None:
+def test_a_deleted_catalog_is_created_again(there: Catalog) -> None:
     there.put({"a": 1, "b": 2})
     there.transport.request("DELETE", f"/v1/catalogs/{segment(there.name)}")
     report = there.sync({"a": 1}, delete=True)
@@ -174,7 +174,7 @@ def test_a_catalog_that_was_deleted_is_made_again(there: Catalog) -> None:
     assert there.documents() == {"a": 1}
 
 
-def test_only_what_differs_is_in_the_patch(there: Catalog) -> None:
+def test_the_patch_contains_only_the_difference(there: Catalog) -> None:
     document = {"name": "orders", "owner": {"team": "a"}, "columns": [{"n": i} for i in range(9)]}
     there.put({"t": document})
 
@@ -185,7 +185,7 @@ def test_only_what_differs_is_in_the_patch(there: Catalog) -> None:
     assert change.patch == [{"op": "replace", "path": "/owner/team", "value": "b"}]
 
 
-def test_a_struct_is_a_document_and_so_are_all_columns_but_the_key(there: Catalog) -> None:
+def test_a_struct_or_all_columns_but_the_key_form_the_document(there: Catalog) -> None:
     rows = there.spark.createDataFrame([("a", 1, [1.5])], "key string, n int, list array<double>")
     sync(rows, there.name, url=there.url)
     structs = there.spark.sql("select 'b' as id, named_struct('x', 'y', 'none', null) as doc")
@@ -196,7 +196,7 @@ def test_a_struct_is_a_document_and_so_are_all_columns_but_the_key(there: Catalo
     assert there.documents() == {"a": {"n": 1, "list": [1.5]}, "b": {"x": "y", "none": None}}
 
 
-def test_what_is_spelled_differently_is_the_same(there: Catalog) -> None:
+def test_equal_values_in_another_spelling_are_unchanged(there: Catalog) -> None:
     value = {"b": [1, 100, None, {"é": 0.5}], "a": {"whole": 7, "text": "1.0"}}
     there.put({"json": value, "plain": {"z": 1, "a": None}, "number": 10**18})
     head = there.head()
@@ -207,7 +207,7 @@ def test_what_is_spelled_differently_is_the_same(there: Catalog) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bigint", "double"])
-def test_structs_are_digested_as_they_are_written(there: Catalog, kind: str) -> None:
+def test_structs_have_the_digest_of_their_written_form(there: Catalog, kind: str) -> None:
     """Those of texts, booleans and whole numbers come as texts of Spark's; the others don't."""
     value: dict[str, Any] = {"n": 2**53 - 1, "none": None, "t": 'é"\\\n', "yes": True}
     there.put({"a": {"s": value, "l": [value, None], "m": {"k": [], "x": None}}, "b": {}})
@@ -267,7 +267,7 @@ def test_only_documents_that_differ_are_read() -> None:
     assert sum(each.documents for each in planned if each.action == "unchanged") == 3_000 - 1_201
 
 
-def test_a_text_that_is_no_utf8_is_named() -> None:
+def test_text_that_is_not_utf8_is_reported() -> None:
     """As Spark has it of a file in another encoding."""
     keys, values = [b"k\xff", b"k"], [b"1", b'"\xfc"']
     nothing: list[None] = [None, None]
@@ -293,7 +293,7 @@ def test_a_text_that_is_no_utf8_is_named() -> None:
 
 
 @pytest.mark.parametrize("how", ["left_outer", "full_outer"])
-def test_the_digests_are_gathered_nowhere(
+def test_digests_are_not_collected_or_broadcast(
     spark: Any, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """However few they are: neither on the driver nor in every task."""
@@ -322,7 +322,7 @@ def test_no_other_catalog_is_written_than_the_one_that_is_named(there: Catalog) 
     assert there.documents() == {"a": 1}
 
 
-def test_an_empty_state_deletes_nothing_by_mistake(there: Catalog) -> None:
+def test_an_empty_source_deletes_nothing_without_allow_empty(there: Catalog) -> None:
     there.put({"a": 1})
     with pytest.raises(DesiredInvalid, match=r"all documents \(1\) would be deleted"):
         there.sync({}, delete=True)
@@ -347,7 +347,7 @@ def test_an_empty_state_deletes_nothing_by_mistake(there: Catalog) -> None:
         ([("a", '{"x": 1, "x": 2}')], "key 'a': its document has the member '/x' twice"),
     ],
 )
-def test_what_cannot_be_is_named_before_anything_is_sent(
+def test_invalid_rows_are_named_before_anything_is_sent(
     there: Catalog, rows: list[tuple[str | None, str | None]], said: str
 ) -> None:
     frame = there.spark.createDataFrame(rows, "key string, document string")
@@ -357,7 +357,7 @@ def test_what_cannot_be_is_named_before_anything_is_sent(
     assert there.head() == 0
 
 
-def test_a_line_that_is_none_is_named(there: Catalog, tmp_path: Path) -> None:
+def test_an_invalid_line_is_named(there: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "wanted.jsonl"
     for broken, why in (
         (b'{"key": "b", "document": 1, "more": 2}', "unknown field `more`"),
@@ -372,7 +372,7 @@ def test_a_line_that_is_none_is_named(there: Catalog, tmp_path: Path) -> None:
     assert there.head() == 0
 
 
-def test_a_text_in_a_struct_that_is_no_utf8_is_named(there: Catalog) -> None:
+def test_text_in_a_struct_that_is_not_utf8_is_reported(there: Catalog) -> None:
     """Spark would write a replacement character for it; one that was there stays."""
     frame = there.spark.sql(
         """SELECT * FROM VALUES
@@ -390,7 +390,7 @@ def test_a_text_in_a_struct_that_is_no_utf8_is_named(there: Catalog) -> None:
     assert there.documents() == {"a": {"x": ["\ufffd"], "y": {"plain": True}}}
 
 
-def test_a_csv_that_spark_would_mend_by_itself_is_refused(there: Catalog, tmp_path: Path) -> None:
+def test_a_csv_that_spark_would_repair_silently_is_refused(there: Catalog, tmp_path: Path) -> None:
     """With replacement characters, dropped values, nulls, or the columns of another file."""
     first, second = tmp_path / "1.csv", tmp_path / "2.csv"
     first.write_text("key,x,y\na,1,2\n")
@@ -412,7 +412,7 @@ def test_a_csv_that_spark_would_mend_by_itself_is_refused(there: Catalog, tmp_pa
     assert there.documents() == {"a": {"x": "1", "y": "2"}, "b": {"x": "Müller", "y": None}}
 
 
-def test_numbers_are_kept_or_refused(there: Catalog) -> None:
+def test_numbers_are_kept_exactly_or_refused(there: Catalog) -> None:
     frame = there.spark.sql(
         "SELECT 'a' AS key, named_struct('price', CAST('12.50' AS DECIMAL(38, 18)),"
         " 'ratio', CAST(0.1 AS FLOAT), 'double', CAST(0.1 AS DOUBLE) / 3) AS document"
@@ -466,7 +466,7 @@ def test_the_source_is_read_once(there: Catalog, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_half_a_source_deletes_nothing(there: Catalog) -> None:
+def test_a_source_that_lacks_many_documents_deletes_nothing(there: Catalog) -> None:
     """Which is the usual way for one to fail, unless it is said how many documents may go."""
     there.put({f"k{number}": number for number in range(10)})
     some = {f"k{number}": number for number in range(4)}
@@ -488,13 +488,13 @@ def test_half_a_source_deletes_nothing(there: Catalog) -> None:
     "name",
     ["txnAppId", "txnVersion", "txnPrincipals", "reportPath", "deadLetterPath", "columns", "type"],
 )
-def test_options_that_mean_nothing_to_a_sync_are_refused(name: str) -> None:
+def test_options_without_effect_on_a_sync_are_refused(name: str) -> None:
     for use in (READ, WRITE):
         with pytest.raises(OptionRefused, match=f"option '{name}': it has no effect here"):
             options_for({"url": "http://x", name.upper(): "1"}, use)
 
 
-def test_columns_that_cannot_be_are_named(there: Catalog) -> None:
+def test_unusable_columns_are_named(there: Catalog) -> None:
     frame = there.spark.createDataFrame([(1.5, 2)], "key double, document int")
     with pytest.raises(ValueError, match="column 'key': keys must be strings, not double"):
         sync(frame, there.name, url=there.url)
@@ -507,7 +507,7 @@ def test_columns_that_cannot_be_are_named(there: Catalog) -> None:
         sync(frame.select("key"), there.name, url=there.url)
 
 
-def test_what_is_refused_is_told_and_the_rest_is_done(there: Catalog) -> None:
+def test_a_refused_document_is_reported_and_the_others_are_written(there: Catalog) -> None:
     there.put({"x": 1})
     settings = {"schemas": {"s/*": {"type": "object"}}}
     there.transport.request("PUT", f"/v1/catalogs/{segment(there.name)}", json=settings)
@@ -533,7 +533,7 @@ class Meanwhile:
                 self.act(self.round)
 
 
-def test_whoever_was_first_is_looked_at_again(there: Catalog) -> None:
+def test_documents_changed_by_others_are_compared_again(there: Catalog) -> None:
     there.put({"changed": {"a": 1, "by": "x"}, "deleted": 1, "gone": 1, "same": 1, "agreed": 1})
     wanted = {"changed": {"a": 2}, "deleted": 2, "made": 5, "same": 1, "agreed": 7}
 
@@ -550,7 +550,7 @@ def test_whoever_was_first_is_looked_at_again(there: Catalog) -> None:
     assert there.pins() == []
 
 
-def test_the_rounds_are_bounded_and_what_is_left_is_theirs(there: Catalog) -> None:
+def test_the_number_of_rounds_is_bounded_and_documents_still_contested_stay(there: Catalog) -> None:
     there.put({"a": 0, "b": 0})
 
     def others(number: int) -> None:

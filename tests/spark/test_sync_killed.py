@@ -44,7 +44,7 @@ class KillOnce:
                 self.killed_at = self.there.head() - self.begun
 
 
-def test_killed_workers_are_made_good(there: Catalog, passing: Passing) -> None:
+def test_a_sync_completes_although_workers_are_killed(there: Catalog, passing: Passing) -> None:
     before = {f"k/{number}": {"n": number, "same": "x"} for number in range(DOCUMENTS)}
     there.put(before)
     wanted = {

@@ -98,7 +98,7 @@ def documents(count: int = 6) -> dict[str, Any]:
     return {f"k{number}": {"n": number} for number in range(count)}
 
 
-def test_rows_with_the_same_text_reach_no_python_and_digests_are_not_listed(job: Job) -> None:
+def test_unchanged_rows_reach_no_python_and_digests_are_not_listed(job: Job) -> None:
     wanted = documents()
     first = job(wanted, delete=True)
     assert (first.created, job.planned) == (6, sorted(wanted))
@@ -116,7 +116,7 @@ def test_rows_with_the_same_text_reach_no_python_and_digests_are_not_listed(job:
         job.run(job.spark.createDataFrame(rows, "key string, document string"), delete=True)
 
 
-def test_few_changes_are_looked_at_again_rather_than_all_rows_written(
+def test_a_few_changes_are_compared_again_instead_of_rewriting_all_rows(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync_state, "_ROWS_A_CHANGE", 2)
@@ -134,7 +134,7 @@ def test_few_changes_are_looked_at_again_rather_than_all_rows_written(
     assert job.written.routes.export().documents == wanted
 
 
-def test_what_others_did_is_found_in_the_feed(job: Job) -> None:
+def test_changes_by_others_are_found_in_the_feed(job: Job) -> None:
     wanted = documents()
     job(wanted, delete=True)
     job.written.put_all({"k1": "theirs", "more": 1})
@@ -149,7 +149,7 @@ def test_what_others_did_is_found_in_the_feed(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("delete", "steps"), [(True, 4), (False, 2)])
-def test_whoever_writes_in_between_the_catalog_is_what_was_wanted(
+def test_with_any_writes_in_between_the_catalog_ends_as_desired(
     job: Job, monkeypatch: pytest.MonkeyPatch, delete: bool, steps: int
 ) -> None:
     """Runs that others are beside, before and in the middle of, some with a state that is older,
@@ -191,7 +191,7 @@ def test_whoever_writes_in_between_the_catalog_is_what_was_wanted(
         }
 
 
-def test_without_a_whole_state_of_the_same_catalog_digests_are_compared(
+def test_without_a_complete_state_of_the_catalog_digests_are_compared(
     job: Job,
 ) -> None:
     """Whatever became of the folder. A slot that isn't whole isn't read; the older one may be."""
@@ -245,7 +245,7 @@ def test_the_state_of_a_history_that_was_set_back_is_not_used(job: Job) -> None:
     assert (job(documents(2)).unchanged, job.planned, job.listed) == (2, ["k0", "k1"], True)
 
 
-def test_where_the_feed_is_gone_tokens_are_compared(job: Job) -> None:
+def test_without_the_feed_tokens_are_compared(job: Job) -> None:
     job(documents(3))
     head = job.written.put("k1", "theirs")
     job.written.compact(head)
@@ -255,7 +255,7 @@ def test_where_the_feed_is_gone_tokens_are_compared(job: Job) -> None:
     assert job.written.routes.export().documents == documents(3)
 
 
-def test_changed_options_and_settings_are_looked_at_as_a_first_run(job: Job) -> None:
+def test_changed_options_or_settings_cause_a_full_comparison(job: Job) -> None:
     """Among them those that decide what is equal."""
     there = {"t": {"columns": [{"n": "a"}, {"n": "b"}]}, "u": 1, "other": 2}
     job.written.put_all(there)
@@ -274,7 +274,7 @@ def test_changed_options_and_settings_are_looked_at_as_a_first_run(job: Job) -> 
         job(wanted, delete=True, prefix="t")
 
 
-def test_who_may_not_see_all_documents_lists_them(
+def test_a_principal_that_may_not_see_all_documents_lists_them(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commits of a document that an acl has hidden since aren't in the principal's feed."""
@@ -288,7 +288,7 @@ def test_who_may_not_see_all_documents_lists_them(
     assert job.listed, "what that one left may lack documents"
 
 
-def test_a_grant_stands_for_the_catalogs_that_it_names() -> None:
+def test_a_grant_matches_the_catalogs_of_its_pattern() -> None:
     for pattern, name, stands in (
         ("*", "a/b", True),
         ("a", "a", True),
@@ -301,7 +301,7 @@ def test_a_grant_stands_for_the_catalogs_that_it_names() -> None:
         assert sync_state._stands_for(pattern, name) is stands
 
 
-def test_what_was_refused_or_lost_is_looked_at_again(job: Job) -> None:
+def test_refused_and_lost_documents_are_compared_again(job: Job) -> None:
     path = f"/v1/catalogs/{segment(job.written.catalog)}"
     job.written.transport.request("PUT", path, json={"schemas": {"bad*": {"type": "object"}}})
     wanted = {"bad": [], "lost": 1, "same": 1, "too": 1}
@@ -319,7 +319,7 @@ def test_what_was_refused_or_lost_is_looked_at_again(job: Job) -> None:
     assert job.planned == ["bad"]
 
 
-def test_a_source_that_is_spelled_differently_is_compared_by_the_digests_of_the_state(
+def test_a_source_in_another_spelling_is_compared_by_the_digests_of_the_state(
     job: Job,
 ) -> None:
     job(documents(2))
@@ -343,7 +343,7 @@ def test_a_manager_has_a_state_too(job: Job) -> None:
     assert (report.unchanged, job.planned) == (2, [])
 
 
-def test_a_run_that_lists_has_no_more_tasks_with_a_state_than_without(job: Job) -> None:
+def test_a_run_that_lists_has_as_many_tasks_with_a_state_as_without(job: Job) -> None:
     """Spark's own number is for large jobs: 200 tasks, and as many files, for any catalog."""
     usual = job.spark.conf.get("spark.sql.shuffle.partitions")
     job.spark.conf.set("spark.sql.shuffle.partitions", "5")
@@ -358,7 +358,7 @@ def test_a_run_that_lists_has_no_more_tasks_with_a_state_than_without(job: Job) 
     assert [count <= 2 for count in files] == [True, True], files
 
 
-def test_values_have_a_text_where_different_ones_have_different_texts() -> None:
+def test_only_types_with_unique_texts_are_compared_by_text() -> None:
     double, text = types.DoubleType(), types.StringType()
     row = types.StructType([types.StructField("a", double)])
     for kind, has in (

@@ -30,7 +30,7 @@ def sql(spark: Any, written: Written) -> Iterator[Sql]:
         spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_a_table_is_made_filled_and_read(sql: Sql, written: Written) -> None:
+def test_a_table_is_created_filled_and_read(sql: Sql, written: Written) -> None:
     """By its own options, which are for reads and writes; the catalog is made by the first row."""
     sql("CREATE TABLE T_ USING metadata OPTIONS (GIVEN, batchSize '2', partitions '2')")
     sql("INSERT INTO T_ (key, value) VALUES ('a', '1'), ('b', '2'), ('c', '3')")
@@ -44,7 +44,7 @@ def test_a_table_is_made_filled_and_read(sql: Sql, written: Written) -> None:
         sql("INSERT OVERWRITE T_ (key, value) VALUES ('a', '1')")
 
 
-def test_rows_of_a_table_go_where_the_statement_says_or_nowhere(
+def test_inserted_rows_go_to_the_named_table_or_nowhere(
     spark: Any, sql: Sql, written: Written
 ) -> None:
     """Spark shows the writer of one table the columns of another where they are the same."""
@@ -93,14 +93,14 @@ def test_the_columns_that_are_read_can_be_named(spark: Any, written: Written) ->
         written.frame(spark, columns="key,x")
 
 
-def test_the_format_is_known_without_a_call(spark: Any, written: Written) -> None:
+def test_the_format_is_registered_in_a_new_session_too(spark: Any, written: Written) -> None:
     """A new session shares nothing that was registered with the old one."""
     written.put("a", {"n": 1})
     found = written.frame(spark.newSession()).collect()
     assert [json.loads(row.value) for row in found] == [{"n": 1}]
 
 
-def test_a_thread_that_registers_writes(spark: Any, written: Written) -> None:
+def test_a_thread_can_register_the_format_and_write(spark: Any, written: Written) -> None:
     """As threads do that write several catalogs at a time."""
     from patching.spark import register
 
@@ -130,7 +130,7 @@ def test_a_thread_that_registers_writes(spark: Any, written: Written) -> None:
         ("CREATE TABLE T_copy USING metadata OPTIONS (GIVEN) AS SELECT 'c' AS key", "'url'"),
     ],
 )
-def test_what_python_data_sources_cant_do_is_refused(
+def test_a_statement_unsupported_by_python_data_sources_is_refused(
     sql: Sql, written: Written, statement: str, why: str
 ) -> None:
     """As the page on Spark says; where a release can, its table is to be mended."""
@@ -141,10 +141,10 @@ def test_what_python_data_sources_cant_do_is_refused(
     assert written.head() == head
 
 
-def test_save_as_table_writes_and_leaves_a_table_that_cant_be_read(
+def test_save_as_table_writes_but_the_table_cannot_be_read(
     spark: Any, sql: Sql, written: Written
 ) -> None:
-    """Spark tells the writer nothing of the table, and the table nothing of the options."""
+    """Spark gives the writer no table, and the table no options."""
     table = written.catalog.replace("-", "_")
     rows = spark.sql("SELECT 'a' AS key, '1' AS value").write.format("metadata").mode("append")
     rows.option("url", written.url).option("catalog", written.catalog).saveAsTable(table)

@@ -101,7 +101,7 @@ def test_attempts_at_the_same_time_apply_nothing_twice(run: Run, routes: Catalog
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 @pytest.mark.parametrize("version", [OPEN, Version("nightly", 7)])
-def test_an_attempt_that_computes_other_rows_is_told_and_applies_none_of_them(
+def test_an_attempt_with_other_rows_is_refused_and_applies_none_of_them(
     run: Run, routes: CatalogRoutes, version: Version, on_error: str
 ) -> None:
     run([("k", "a"), ("l", "a"), ("k", "b")], 0, version, idempotency="job")
@@ -119,7 +119,7 @@ def test_an_attempt_that_computes_other_rows_is_told_and_applies_none_of_them(
 
 
 @pytest.mark.usefixtures("run")
-def test_a_row_that_is_bad_keeps_its_place(
+def test_a_bad_row_keeps_its_place_in_the_keys(
     gateway: RunningGateway, catalog: str, routes: CatalogRoutes
 ) -> None:
     """So that the rows behind it are the same ones when it was made good."""
@@ -135,7 +135,7 @@ def test_a_row_that_is_bad_keeps_its_place(
     assert logs(routes)["k"] == ["a", "c", "b"]
 
 
-def test_a_catalog_whose_rows_are_all_refused_keeps_no_job_from_its_end(
+def test_a_catalog_whose_rows_are_all_refused_does_not_block_the_job(
     gateway: RunningGateway, catalog: str
 ) -> None:
     """It may be one that nobody could begin the version in."""
@@ -157,7 +157,9 @@ def test_a_catalog_whose_rows_are_all_refused_keeps_no_job_from_its_end(
         finish(parsed, version, {"no\0name": False})
 
 
-def test_rows_that_are_known_by_content_may_be_anywhere(run: Run, routes: CatalogRoutes) -> None:
+def test_rows_identified_by_content_may_move_between_partitions(
+    run: Run, routes: CatalogRoutes
+) -> None:
     """In another order and other partitions when the version is started again; equal rows are
     counted where they are together."""
     version = Version("nightly", 7, "1a")
@@ -171,7 +173,7 @@ def test_rows_that_are_known_by_content_may_be_anywhere(run: Run, routes: Catalo
 
 
 @pytest.mark.usefixtures("run")
-def test_a_text_that_is_no_utf8_is_a_bad_row(
+def test_text_that_is_not_utf8_makes_a_row_bad(
     gateway: RunningGateway, catalog: str, routes: CatalogRoutes
 ) -> None:
     """As Spark has it of a file in another encoding."""
@@ -190,7 +192,7 @@ def test_a_text_that_is_no_utf8_is_a_bad_row(
 
 
 @pytest.mark.usefixtures("run")
-def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
+def test_a_dead_letter_without_the_unreadable_value_is_refused_again(
     gateway: RunningGateway, catalog: str, routes: CatalogRoutes, tmp_path: Path
 ) -> None:
     """Its dead letter shows what couldn't be read, but as no value of the row."""
@@ -241,10 +243,10 @@ def as_text(values: list[bytes | None]) -> pa.Array:
     return pa.array(values, pa.binary()).view(pa.string())
 
 
-def test_a_version_that_an_earlier_library_began_goes_on_with_its_keys(
+def test_a_version_begun_by_an_earlier_release_keeps_its_keys(
     gateway: RunningGateway, catalog: str, run: Run, routes: CatalogRoutes
 ) -> None:
-    """It made them by place and told nobody: with others its rows would be applied again."""
+    """It made them by place and didn't record that: other keys would apply its rows again."""
     version = Version("nightly", 7)
     path = f"/v1/catalogs/{catalog}/applications/nightly"
     with Transport(gateway.url) as transport:
@@ -299,7 +301,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return begin
 
 
-def test_a_gateway_that_knows_no_begin_of_lines_is_asked_by_itself(
+def test_a_gateway_without_begin_lines_gets_a_separate_begin_request(
     inside: Callable[..., None],
 ) -> None:
     """The rows are sent again, with the keys that they had."""
@@ -323,7 +325,7 @@ def test_a_gateway_that_knows_no_begin_of_lines_is_asked_by_itself(
     assert sent == [20, 0, 0, 20, 0, 0, 0, 0], "a start of the job begins by a line once"
 
 
-def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
+def test_rows_of_a_document_keep_their_order_through_retries(
     inside: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third of the lines meets a gateway that is away, or that can't tell what became of them,
@@ -387,7 +389,7 @@ def test_a_principal_that_loses_its_role_skips_no_row(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_row_that_names_a_foreign_catalog_is_refused_alone(inside: Callable[..., None]) -> None:
+def test_a_row_for_a_forbidden_catalog_is_refused_alone(inside: Callable[..., None]) -> None:
     """Unless the catalog was the principal's when the task began."""
     grants = (Grant(Role.WRITE, "c"),)
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
@@ -410,7 +412,7 @@ def test_a_row_that_names_a_foreign_catalog_is_refused_alone(inside: Callable[..
         write_rows(rows(), columns, parsed, Attempt("job", 0, 0, 0, OPEN))
 
 
-def test_a_version_that_is_older_than_its_keys_fails(inside: Callable[..., None]) -> None:
+def test_a_version_older_than_its_keys_fails(inside: Callable[..., None]) -> None:
     """Instead of being applied again, by a task that begins then or that is at it."""
     clock = SetClock()
     gateway = GatewayService(MemoryStore(), clock, ServiceLimits())
@@ -432,7 +434,7 @@ def test_a_version_that_is_older_than_its_keys_fails(inside: Callable[..., None]
     assert found.content == {"log": list(range(20))}
 
 
-def test_a_task_holds_a_slice_of_an_arrow_batch(inside: Callable[..., None]) -> None:
+def test_a_task_holds_only_a_slice_of_an_arrow_batch(inside: Callable[..., None]) -> None:
     """Of 64 MB, no more at a time as Python's values than a request and what it is made of."""
 
     def answer(body: bytes) -> bytes:

@@ -70,16 +70,16 @@ def issue(mongodb_uri: str, database_name: str) -> Iterator[Callable[..., str]]:
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_jobs_let_themselves_in(
+def test_jobs_authenticate_over_tls_with_tokens(
     spark: Any, closed: dict[str, str], issue: Callable[..., str], tmp_path: Path
 ) -> None:
     """One gateway for all of it."""
-    told_by_the_option_that_it_came_from(spark, closed, issue, tmp_path)
-    skips_no_row_that_it_may_not_write(spark, closed, issue)
-    goes_on_under_another_account(spark, closed, issue, tmp_path)
+    the_error_names_the_token_option(spark, closed, issue, tmp_path)
+    forbidden_rows_are_not_skipped(spark, closed, issue)
+    a_job_continues_under_another_account(spark, closed, issue, tmp_path)
 
 
-def told_by_the_option_that_it_came_from(
+def the_error_names_the_token_option(
     spark: Any, closed: dict[str, str], issue: Callable[..., str], tmp_path: Path
 ) -> None:
     """A token that expired."""
@@ -111,7 +111,7 @@ def told_by_the_option_that_it_came_from(
     assert read(tokenFile=str(file)) == 1
 
 
-def skips_no_row_that_it_may_not_write(
+def forbidden_rows_are_not_skipped(
     spark: Any, closed: dict[str, str], issue: Callable[..., str]
 ) -> None:
     """A job whose principal may only read fails, also one that skips what is refused; and a sync,
@@ -131,7 +131,7 @@ def skips_no_row_that_it_may_not_write(
             job()
 
 
-def goes_on_under_another_account(
+def a_job_continues_under_another_account(
     spark: Any, closed: dict[str, str], issue: Callable[..., str], tmp_path: Path
 ) -> None:
     """A job whose processes died in the middle of a batch, on a cluster of another size, with

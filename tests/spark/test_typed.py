@@ -67,7 +67,7 @@ _OTHERS: dict[str, Any] = {
 _NOTHING: dict[str, Any] = dict.fromkeys(_FITTING)
 
 
-def test_a_schema_of_ones_own_types_the_documents(spark: Any, written: Written) -> None:
+def test_a_custom_schema_types_the_documents(spark: Any, written: Written) -> None:
     """What doesn't fit is null, and texts take all: mostly as `from_json` has it."""
     documents = {"a": _FITTING, "b": _OTHERS, "c": {"other": 1}, "d": [1], "e": None}
     written.put_each(documents.items())
@@ -91,7 +91,7 @@ def test_a_schema_of_ones_own_types_the_documents(spark: Any, written: Written) 
     assert [row.document for row in lists.where("key = 'd'").collect()] == [[1]]
 
 
-def test_what_a_document_lacks_or_has_too_large_is_null() -> None:
+def test_missing_or_oversized_values_are_null() -> None:
     """A variant of JSON's null is none, and a float has no number of a double."""
     kind = StructType.fromDDL("f float, d double, v variant, w variant")
     texts = pa.record_batch({"value": ['{"f":1e300,"d":1e300,"v":null}', '{"f":-3.4028235e38}']})
@@ -103,7 +103,7 @@ def test_what_a_document_lacks_or_has_too_large_is_null() -> None:
     assert second["f"] == pytest.approx(-3.4028235e38)
 
 
-def test_a_schema_of_ones_own_has_columns_that_there_are(spark: Any, written: Written) -> None:
+def test_a_custom_schema_may_name_only_existing_columns(spark: Any, written: Written) -> None:
     written.put("a", {"tier": 1})
     reader = spark.read.format("metadata").option("url", written.url)
     reader = reader.option("catalog", written.catalog)
@@ -132,7 +132,9 @@ def test_a_schema_of_ones_own_has_columns_that_there_are(spark: Any, written: Wr
         history.schema("key string, document string").load().collect()
 
 
-def test_a_variant_is_a_document_a_patch_and_what_is_read(spark: Any, written: Written) -> None:
+def test_a_variant_can_be_written_as_document_or_patch_and_read_back(
+    spark: Any, written: Written
+) -> None:
     texts = {
         "document": """'{"n": 1, "text": "ü", "list": [1.5, null, {"x": true}]}'""",
         "patch": """'[{"op": "add", "path": "/more", "value": 2}]'""",

@@ -18,10 +18,10 @@ def save(frame: Any, written: Written, **options: Any) -> None:
     writer.save()
 
 
-def test_what_was_read_is_written_unless_somebody_else_was_first(
+def test_a_frame_that_was_read_is_written_back_unless_a_document_changed_since(
     spark: Any, written: Written
 ) -> None:
-    """Values, tokens as conditions, attributes; revisions are passed over."""
+    """Values, tokens as conditions, attributes; revisions are ignored."""
     written.put_all({"a": {"n": 1}, "b": {"n": 1}, "c": {"n": 1}})
     written.transport.request("PUT", f"{written.path}/attributes/a", json={"owner": "x"})
     frame = written.frame(spark)
@@ -40,9 +40,7 @@ def test_what_was_read_is_written_unless_somebody_else_was_first(
     assert found == {"a": (3, {"owner": "x"}), "b": (2, None), "c": (1, {"owner": "y"})}
 
 
-def test_a_copy_leaves_out_what_belongs_to_the_catalog_that_was_read(
-    spark: Any, written: Written
-) -> None:
+def test_a_copy_omits_the_columns_of_the_source_catalog(spark: Any, written: Written) -> None:
     written.put("a", {"n": 1})
     frame = written.frame(spark)
     copy = f"{written.catalog}-copy"

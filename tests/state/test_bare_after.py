@@ -1,4 +1,4 @@
-"""A document as the tail leaves it, or its acl alone: what can't be told is never open."""
+"""A document after the tail, or its acl alone: an unknown acl is never open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(revision: int, **fields: object) -> object:
         ({"action": "delete"}, None),
     ],
 )
-def test_the_last_change_that_tells_of_it_decides(
+def test_the_last_change_of_a_document_decides_its_acl(
     change: dict[str, object], attributes: object
 ) -> None:
     after = bare_after(STORED, "k", [made(4, **change)])  # type: ignore[list-item]
@@ -40,23 +40,23 @@ def test_the_last_change_that_tells_of_it_decides(
     assert after.exists == (change.get("action") != "delete")
 
 
-def test_what_is_stored_already_and_other_keys_change_nothing() -> None:
+def test_changes_already_stored_and_of_other_keys_are_ignored() -> None:
     tail = [made(3, action="put", value=1), made(4, key="other")]
     assert bare_after(STORED, "k", tail) == STORED  # type: ignore[arg-type]
 
 
-def test_where_the_state_before_is_gone_nothing_is_told() -> None:
+def test_without_the_earlier_state_the_acl_is_unknown() -> None:
     with pytest.raises(HistoryIncomplete):
         bare_after(None, "k", [made(4, patch=[])])  # type: ignore[list-item]
 
 
-def test_nor_is_a_tail_laid_over_nothing() -> None:
+def test_a_tail_is_not_applied_without_the_earlier_state() -> None:
     """Simulation seed 7005486: a rebase from a state that was compacted away failed its round."""
     with pytest.raises(HistoryIncomplete):
         rebuild(MemoryStore(), "c", "k", 4, [made(4, patch=[])])  # type: ignore[list-item]
 
 
-def test_nor_is_a_document_made_of_the_rest() -> None:
+def test_a_change_of_content_alone_makes_no_document() -> None:
     """It says all of the content, but not of the attributes: an acl would be gone."""
     whole = [{"op": "add", "path": "", "value": {"n": 1}}]
     with pytest.raises(HistoryIncomplete):

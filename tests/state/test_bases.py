@@ -1,4 +1,4 @@
-"""A change is only ever laid on the state that it was made from; the log tells the rest."""
+"""A change is applied only to the state it was made from; else the log gives the state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def patched(**fields: Any) -> ChangeRecord:
     return replace(change, **fields)
 
 
-def test_a_change_is_made_to_its_base() -> None:
+def test_a_change_is_applied_to_its_base() -> None:
     after = advance(BASE, made(patched()), patched())
     assert (after.revision, after.content) == (6, {"n": 4, "m": 1})
     old = patched(base_revision=0, base_id="")
@@ -60,13 +60,15 @@ def test_a_change_is_made_to_its_base() -> None:
         (replace(BASE, revision=3), patched(action="attributes", patch=None, attributes={"a": 1})),
     ],
 )
-def test_and_to_no_other_state(document: DocumentRecord, change: ChangeRecord) -> None:
+def test_a_change_is_not_applied_to_another_state(
+    document: DocumentRecord, change: ChangeRecord
+) -> None:
     with pytest.raises(WrongBase, match="the change of 'k' at 6 wasn't made from"):
         advance(document, made(change), change)
 
 
 @pytest.mark.parametrize("action", ["patch", "attributes", "put"])
-def test_what_a_sweep_has_left_is_no_change(action: Any) -> None:
+def test_a_change_reduced_by_a_sweep_is_not_applied(action: Any) -> None:
     rest = ChangeRecord("k", action, 6 if action == "put" else 2)
     for document in (BASE, None):
         with pytest.raises(HistoryIncomplete):
@@ -80,7 +82,7 @@ def world() -> World:
     return World(MemoryStore())
 
 
-def test_a_write_out_whose_look_finds_a_part_written_out_reads_anew(world: World) -> None:
+def test_a_write_out_that_finds_a_part_written_out_reads_the_documents_again(world: World) -> None:
     """Two gateways on one catalog, no fault, nobody sleeps: the second of two looks was late, and
     what it left out was missing in the documents that were read before it."""
     watched = WatchedStore(world.store)
@@ -147,7 +149,7 @@ def gateway_that_never_writes_out(store: Store, meters: Noted) -> GatewayService
     )
 
 
-def test_so_is_one_whose_record_somebody_deleted(store: Store) -> None:
+def test_a_write_out_that_finds_a_record_deleted_reads_the_document_again(store: Store) -> None:
     """Else the whole catalog couldn't be written out any more."""
     gateway = gateway_on(store)
     applied(gateway.write("c", "k", put({"n": 0})).outcome)
@@ -183,7 +185,7 @@ UNREADABLE: Any = {
 
 @pytest.mark.mongod
 @pytest.mark.parametrize("how", UNREADABLE)
-def test_of_a_stored_document_that_cant_be_read_the_log_gives_the_state(
+def test_the_state_of_an_unreadable_document_is_rebuilt_from_the_log(
     mongodb_uri: str, database_name: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is told, and keeps nobody from the catalog: neither those who write other documents of it,
@@ -212,7 +214,9 @@ def test_of_a_stored_document_that_cant_be_read_the_log_gives_the_state(
 
 @pytest.mark.mongod
 @pytest.mark.parametrize("how", UNREADABLE)
-def test_a_listing_has_it_by_the_log(mongodb_uri: str, database_name: str, how: str) -> None:
+def test_a_listing_takes_an_unreadable_document_from_the_log(
+    mongodb_uri: str, database_name: str, how: str
+) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
         gateway = gateway_on(store)
         for key in ("a", "k", "z"):
@@ -232,7 +236,7 @@ def test_a_listing_has_it_by_the_log(mongodb_uri: str, database_name: str, how: 
         assert [key for page in pages for key, _ in page] == ["a", "k", "z"]
 
 
-def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(
+def test_a_stored_document_that_is_not_the_base_is_rebuilt_from_the_log(
     spoilt: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By a change whose base is by the log; readers, deciders and writers of it all see."""

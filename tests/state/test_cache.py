@@ -58,7 +58,7 @@ def head(catalog: str, *, commits: int = 1, verdicts: int = 0) -> Head:
 
 
 @pytest.mark.parametrize("what", [{"commits": 1}, {"commits": 1, "verdicts": 1}])
-def test_tails_that_were_read_with_heads_keep_to_the_bound(what: dict[str, int]) -> None:
+def test_tails_read_with_heads_stay_within_the_bound(what: dict[str, int]) -> None:
     """Another worker has imported many catalogs; this one looks at each once."""
     cache = cache_of()
     for n in range(300):
@@ -75,7 +75,7 @@ def nested(levels: int, width: int) -> Json:
     return [value] * width
 
 
-def test_documents_count_with_what_they_take_as_objects() -> None:
+def test_documents_count_with_their_size_in_memory() -> None:
     """Nested arrays take 44 times the length of their text."""
     cache = cache_of()
     cache.begin(head("c"))
@@ -91,7 +91,7 @@ def test_documents_count_with_what_they_take_as_objects() -> None:
 
 @pytest.mark.parametrize("member", ["patch", "attributes"])
 @pytest.mark.parametrize("first_bytes", [2_000, 100_000])
-def test_a_document_is_weighed_anew_before_it_has_grown_by_much(
+def test_a_document_is_weighed_again_before_it_has_grown_by_much(
     first_bytes: int, member: str
 ) -> None:
     cache = cache_of(64 * MIB)
@@ -118,7 +118,7 @@ def test_a_document_is_weighed_anew_before_it_has_grown_by_much(
         assert exact <= cache.readings().bytes <= 1.25 * exact + 10_000
 
 
-def test_a_small_patch_of_a_document_is_weighed_in_its_stead(
+def test_a_small_patch_is_weighed_instead_of_its_document(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     weighed: list[Json] = []
@@ -148,7 +148,7 @@ def test_bare_entries_are_counted_too() -> None:
     assert cache.revision("c9999") == 1
 
 
-def test_documents_in_use_outlast_tails_that_nobody_asks_for() -> None:
+def test_documents_in_use_outlast_tails_not_in_use() -> None:
     cache = cache_of()
     cache.begin(head("ours"))
     cache.learn("ours", 1, {"d": document("d")})
@@ -160,7 +160,7 @@ def test_documents_in_use_outlast_tails_that_nobody_asks_for() -> None:
         assert seen.documents.keys() == {"d", "e"}
 
 
-def test_old_documents_go_before_an_entry_in_use() -> None:
+def test_old_documents_are_evicted_before_an_entry_in_use() -> None:
     cache = cache_of()
     cache.begin(head("ours", commits=1))
     for n in range(300):
@@ -171,7 +171,7 @@ def test_old_documents_go_before_an_entry_in_use() -> None:
     assert cache.readings().bytes <= 8 * MIB
 
 
-def test_the_entry_that_was_begun_last_stays_however_large() -> None:
+def test_the_newest_entry_stays_however_large() -> None:
     cache = cache_of(0)
     for n in range(3):
         cache.begin(head(f"c{n}", commits=10))
@@ -192,7 +192,7 @@ def test_the_entries_of_a_batch_stay_however_small_the_bound() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_counted_is_what_is_there(seed: int) -> None:
+def test_nothing_is_counted_once_every_entry_is_forgotten(seed: int) -> None:
     """After any history nothing is counted of entries that are forgotten."""
     rng = random.Random(seed)
     cache = cache_of(2 * MIB)
@@ -232,7 +232,7 @@ def test_what_is_counted_is_what_is_there(seed: int) -> None:
     assert cache.readings().bytes == 0
 
 
-def test_what_a_commit_wasnt_made_from_is_forgotten_and_told(
+def test_a_document_that_is_not_the_base_of_a_commit_is_forgotten_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With the rest of the catalog: it was of the same reading."""
@@ -251,7 +251,7 @@ def test_what_a_commit_wasnt_made_from_is_forgotten_and_told(
     assert "the change of 'k' at 2 wasn't made from the document at revision 1" in caplog.text
 
 
-def test_what_compaction_has_left_too_little_of_is_forgotten() -> None:
+def test_a_document_with_a_change_reduced_by_compaction_is_forgotten() -> None:
     cache = cache_of()
     cache.begin(Head("c", 1, 1, 1, tail=(), verdicts=()))
     cache.learn("c", 1, {"k": document("k")})
@@ -282,7 +282,7 @@ def test_documents_are_weighed_outside_the_lock(monkeypatch: pytest.MonkeyPatch)
     assert seen.documents == {"k": document("k", 20)}
 
 
-def test_what_is_read_of_a_catalog_that_moved_on_meanwhile_is_not_kept() -> None:
+def test_a_read_of_a_catalog_that_has_moved_on_is_not_cached() -> None:
     cache = cache_of()
     cache.begin(Head("c", 2, 1, 2))
     cache.learn("c", 1, {"k": document("k")})
@@ -291,7 +291,7 @@ def test_what_is_read_of_a_catalog_that_moved_on_meanwhile_is_not_kept() -> None
     assert seen.documents == {}
 
 
-def test_it_shrinks_a_megabyte_at_a_time_by_what_was_not_used_for_longest() -> None:
+def test_the_cache_shrinks_a_megabyte_at_a_time_least_recently_used_first() -> None:
     cache = cache_of(64 * MIB)
     cache.begin(Head("c", 1, 1, 1))
     for n in range(8):

@@ -132,7 +132,7 @@ def compacts(
 
 @pytest.mark.parametrize("keeps_replies", [True, False])
 @pytest.mark.parametrize("where", CALLS)
-def test_it_never_lays_on_what_compaction_has_left(
+def test_catching_up_never_applies_commits_reduced_by_compaction(
     where: tuple[str, str], keeps_replies: bool, refused: list[Exception]
 ) -> None:
     """From every revision, to every floor, broken off anywhere."""
@@ -153,7 +153,7 @@ def test_it_never_lays_on_what_compaction_has_left(
 
 
 @pytest.mark.parametrize("where", CALLS)
-def test_a_floor_that_isnt_above_what_it_knows_takes_nothing_from_it(
+def test_a_floor_at_or_below_the_cached_revision_removes_nothing(
     where: tuple[str, str],
 ) -> None:
     right = states(_made(), "c", LAST)
@@ -168,7 +168,7 @@ def test_a_floor_that_isnt_above_what_it_knows_takes_nothing_from_it(
 
 
 @pytest.mark.parametrize("where", AMID)
-def test_nor_does_it_with_either_store(
+def test_catching_up_never_applies_commits_reduced_by_compaction_in_either_store(
     store: Store, where: tuple[str, str], refused: list[Exception]
 ) -> None:
     make_history(store)
@@ -183,7 +183,7 @@ def test_nor_does_it_with_either_store(
     assert ours.meters.refused == ours.meters.went_back == 0
 
 
-def test_all_catalogs_of_a_round_are_caught_up_with_in_one_read_of_the_log(store: Store) -> None:
+def test_all_catalogs_of_a_round_catch_up_with_one_read_of_the_log(store: Store) -> None:
     catalogs = ("a", "b", "c")
     for catalog in catalogs:
         make_history(store, catalog)
@@ -193,7 +193,7 @@ def test_all_catalogs_of_a_round_are_caught_up_with_in_one_read_of_the_log(store
     assert ours.store.calls.count("heads") == 2, "before, and for the floors"
 
 
-def test_a_catalog_whose_history_is_gone_is_no_hindrance_to_the_others(store: Store) -> None:
+def test_a_catalog_whose_history_is_gone_hinders_no_other(store: Store) -> None:
     for catalog in ("a", "b", "c"):
         make_history(store, catalog)
     ours = Remembering(store, "a", "b", "c", revision=1)

@@ -43,7 +43,7 @@ def went_on(store: MemoryStore, commits: int) -> None:
 
 @pytest.mark.parametrize("others", [0, 1, 2, 5], ids=["behind", "level", "ahead", "far ahead"])
 @pytest.mark.parametrize("ours_do", ["read", "write"])
-def test_the_lost_future_is_forgotten(
+def test_a_lost_future_is_forgotten(
     store: MemoryStore, others: int, ours_do: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     meters = Noted()
@@ -69,7 +69,7 @@ def test_the_lost_future_is_forgotten(
 
 
 @pytest.mark.parametrize("others", [0, 1, 2, 5])
-def test_what_is_still_to_be_written_out_is_dropped(store: MemoryStore, others: int) -> None:
+def test_a_pending_write_out_of_lost_commits_is_dropped(store: MemoryStore, others: int) -> None:
     """The database is away while it is put back, so the write-out has failed before."""
     watched = WatchedStore(store)
     meters = Noted()
@@ -99,7 +99,7 @@ def test_what_is_still_to_be_written_out_is_dropped(store: MemoryStore, others: 
 
 
 @pytest.mark.parametrize("others", [0, 1, 2, 5], ids=["behind", "level", "ahead", "far ahead"])
-def test_it_is_noticed_where_others_move_the_catalog_and_heads_are_read_with_their_tails(
+def test_a_lost_future_is_noticed_when_others_move_the_catalog(
     store: MemoryStore, others: int
 ) -> None:
     meters = Noted()
@@ -120,8 +120,8 @@ def test_it_is_noticed_where_others_move_the_catalog_and_heads_are_read_with_the
     assert meters.went_back == 1
 
 
-def test_a_verdict_that_is_still_to_be_written_out_is_dropped(store: MemoryStore) -> None:
-    """Its key decides anew, in a future that was lost."""
+def test_a_pending_verdict_of_a_lost_future_is_dropped(store: MemoryStore) -> None:
+    """In the restored history, its key is decided again."""
     asked: dict[str, Any] = {"idempotency": Idempotency("ann", "key", "print"), "once": True}
     watched = WatchedStore(store)
     meters = Noted()
@@ -148,7 +148,7 @@ def test_a_verdict_that_is_still_to_be_written_out_is_dropped(store: MemoryStore
     assert content_of(ours) == content_of(gateway_on(store)) == {"n": 0}
 
 
-def test_a_write_out_under_way_marks_nothing_of_what_follows_as_written(store: MemoryStore) -> None:
+def test_a_write_out_of_lost_commits_marks_no_new_commit_as_written(store: MemoryStore) -> None:
     """The catalog is written on, below the revision that the lost one had reached."""
     watched = WatchedStore(store)
     ours = gateway_on(watched)
@@ -176,7 +176,7 @@ def test_a_write_out_under_way_marks_nothing_of_what_follows_as_written(store: M
     assert findings(store, "c") == []
 
 
-def test_an_old_reading_of_the_head_does_no_harm(store: MemoryStore) -> None:
+def test_an_outdated_read_of_the_head_does_no_harm(store: MemoryStore) -> None:
     """It can't be by the store's contract; what is forgotten is read again."""
     meters = Noted()
     watched = WatchedStore(store)
@@ -196,7 +196,7 @@ def test_an_old_reading_of_the_head_does_no_harm(store: MemoryStore) -> None:
     assert content_of(gateway_on(store)) == {"n": 0, "m": 1}
 
 
-def test_commits_say_how_long_ago_they_were_seen_in_the_head() -> None:
+def test_commits_remember_when_they_were_last_seen_in_the_head() -> None:
     """A catalog that is written without a pause has no need to look at its head all the time."""
     clock = SetClock()
     early, late = moment(clock), moment(clock)

@@ -97,7 +97,7 @@ def refuse(world: World) -> Outcome:
 
 
 @pytest.mark.parametrize("meanwhile", [write, refuse])
-def test_what_is_written_just_then_stays(
+def test_a_head_written_to_at_that_moment_stays(
     world: World, meanwhile: Callable[[World], Outcome]
 ) -> None:
     world.patch_under_key(world.ours)
@@ -110,7 +110,7 @@ def test_what_is_written_just_then_stays(
     assert isinstance(done[0], Applied) is (content_of(world.ours) == {"n": 1})
 
 
-def test_a_worker_that_remembers_the_head_that_ended_may_make_the_first_commit(
+def test_a_worker_with_a_cached_head_that_has_ended_can_make_the_first_commit(
     world: World,
 ) -> None:
     world.patch_under_key(world.other)

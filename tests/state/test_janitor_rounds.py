@@ -56,14 +56,14 @@ def rounds(gateway: GatewayService, count: int) -> None:
         gateway.janitor.run_round()
 
 
-def test_a_round_goes_through_all_pages() -> None:
+def test_a_round_covers_all_pages() -> None:
     store = Store(KeyError("x"))
     rounds(left_behind(store), 1)
     assert store.open() == []
 
 
 @pytest.mark.parametrize("error", [KeyError("state"), StoreUnreachable("no shard")])
-def test_those_that_cannot_be_ended_starve_nobody(error: Exception) -> None:
+def test_tails_that_cannot_be_ended_do_not_starve_others(error: Exception) -> None:
     """As many as fill the first pages: somebody edited them by hand; or now and then one."""
     store = Store(error)
     gateway = left_behind(store)
@@ -75,7 +75,7 @@ def test_those_that_cannot_be_ended_starve_nobody(error: Exception) -> None:
     assert store.open() == []
 
 
-def test_where_nothing_can_be_reached_the_round_ends_soon() -> None:
+def test_a_round_ends_early_if_the_database_is_unreachable() -> None:
     store = Store(StoreUnreachable("away"))
     gateway = left_behind(store)
     store.bad = NAMES

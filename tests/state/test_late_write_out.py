@@ -101,7 +101,7 @@ def without_the_middle_sleep(cases: list[Case]) -> list[Case]:
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 @pytest.mark.parametrize(("where", "sleep_s"), WRITING)
-def test_a_writer_that_slept_brings_nothing_back(
+def test_a_writer_that_slept_restores_no_old_state(
     where: tuple[str, str], meanwhile: str, sleep_s: float
 ) -> None:
     write_and_sleep(World(MemoryStore()), where, meanwhile, sleep_s)
@@ -109,7 +109,7 @@ def test_a_writer_that_slept_brings_nothing_back(
 
 @AT_MONGODB
 @pytest.mark.parametrize(("where", "sleep_s"), without_the_middle_sleep(WRITING))
-def test_a_writer_that_slept_brings_nothing_back_to_either_store(
+def test_a_writer_that_slept_restores_no_old_state_in_either_store(
     world: World, where: tuple[str, str], sleep_s: float
 ) -> None:
     write_and_sleep(world, where, "deleted", sleep_s)
@@ -128,7 +128,7 @@ def write_and_sleep(world: World, where: tuple[str, str], meanwhile: str, sleep_
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 @pytest.mark.parametrize(("where", "sleep_s"), TAKING_OVER)
-def test_one_who_takes_a_tail_over_and_sleeps_brings_nothing_back(
+def test_a_worker_that_takes_over_a_tail_and_sleeps_restores_no_old_state(
     where: tuple[str, str], meanwhile: str, sleep_s: float
 ) -> None:
     take_over_and_sleep(World(MemoryStore()), where, meanwhile, sleep_s)
@@ -136,7 +136,7 @@ def test_one_who_takes_a_tail_over_and_sleeps_brings_nothing_back(
 
 @AT_MONGODB
 @pytest.mark.parametrize(("where", "sleep_s"), without_the_middle_sleep(TAKING_OVER))
-def test_one_who_takes_over_and_sleeps_brings_nothing_back_to_either_store(
+def test_a_worker_that_takes_over_a_tail_and_sleeps_restores_no_old_state_in_either_store(
     world: World, where: tuple[str, str], sleep_s: float
 ) -> None:
     take_over_and_sleep(world, where, "deleted", sleep_s)
@@ -153,7 +153,7 @@ def take_over_and_sleep(
 
 @contextmanager
 def stopped_writer(world: World, write: Callable[[GatewayService], object]) -> Iterator[None]:
-    """The tail's own writer is stopped meanwhile, and goes on afterwards."""
+    """The tail's own writer is stopped meanwhile, and continues afterwards."""
     stopped, theirs = world.watched()
     reached, go_on = threading.Event(), threading.Event()
 
@@ -195,7 +195,7 @@ def meanwhiles(case: int) -> list[tuple[Part, str]]:
 
 
 @pytest.mark.parametrize("case", range(len(TAKING_OVER)))
-def test_others_may_write_out_a_part_of_what_is_taken_over(case: int) -> None:
+def test_others_may_write_out_a_part_of_a_tail_that_is_taken_over(case: int) -> None:
     """Its first commits, and documents of the next ones."""
     where, sleep_s = TAKING_OVER[case]
     for part, meanwhile in meanwhiles(case):
@@ -204,7 +204,7 @@ def test_others_may_write_out_a_part_of_what_is_taken_over(case: int) -> None:
 
 @AT_MONGODB
 @pytest.mark.parametrize(("where", "sleep_s"), without_the_middle_sleep(TAKING_OVER))
-def test_others_may_write_out_a_part_of_what_is_taken_over_of_either_store(
+def test_others_may_write_out_a_part_of_a_tail_that_is_taken_over_in_either_store(
     world: World, where: tuple[str, str], sleep_s: float
 ) -> None:
     take_over_amid_parts(world, where, "changed", PARTS[2], sleep_s)
@@ -222,7 +222,7 @@ def take_over_amid_parts(
 
 
 @pytest.mark.parametrize("case", range(len(CARRYING)))
-def test_others_may_write_out_a_part_of_what_is_carried_along(case: int) -> None:
+def test_others_may_write_out_a_part_of_a_tail_carried_in_the_head(case: int) -> None:
     """Half of the tail was another's, who is stopped: its documents must be read, ours needn't."""
     where, sleep_s = CARRYING[case]
     for part, meanwhile in meanwhiles(case):
@@ -271,10 +271,10 @@ def at_the_second(action: Callable[[], None]) -> Callable[[], None]:
     [
         (True, 0.9 * LATE_S, LATE_S),  # no look: both sleeps end within the grace
         (True, 1.1 * LATE_S, 2 * DAY_S),  # the look finds that nothing is left to do
-        (False, 1.1 * LATE_S, 0.9 * GRACE_S),  # the look finds nobody: the grace begins anew
+        (False, 1.1 * LATE_S, 0.9 * GRACE_S),  # nobody is found: the grace period starts again
     ],
 )
-def test_who_sleeps_twice_brings_nothing_back(
+def test_a_writer_that_slept_twice_restores_no_old_state(
     world: World, where: tuple[str, str], overtaken: bool, first_s: float, then_s: float
 ) -> None:
     watched, ours = world.watched()
@@ -296,7 +296,9 @@ def test_who_sleeps_twice_brings_nothing_back(
 
 
 @pytest.mark.parametrize("slept_s", [1.1 * LATE_S, 2 * DAY_S])
-def test_a_writer_that_is_late_looks_before_it_sends_commits(world: World, slept_s: float) -> None:
+def test_a_late_writer_checks_the_head_before_it_sends_commits(
+    world: World, slept_s: float
+) -> None:
     """Whoever reads meanwhile isn't shown what was deleted, and nothing is left if it dies."""
     watched, ours = world.watched()
     commits = sent_by(watched, "write_commits")
@@ -309,7 +311,7 @@ def test_a_writer_that_is_late_looks_before_it_sends_commits(world: World, slept
     sleeper.check()
 
 
-def test_what_others_have_written_out_isnt_written_again(world: World) -> None:
+def test_commits_written_out_by_others_are_not_written_again(world: World) -> None:
     watched, ours = world.watched()
     documents, commits = sent_by(watched, "write_documents"), sent_by(watched, "write_commits")
     sleeper = Sleeper(world, "deleted", 1.1 * LATE_S)
@@ -321,7 +323,7 @@ def test_what_others_have_written_out_isnt_written_again(world: World) -> None:
     sleeper.check()
 
 
-def test_nothing_is_sent_before_a_look_that_is_due(world: World) -> None:
+def test_nothing_is_sent_before_an_overdue_check_of_the_head(world: World) -> None:
     """It is waited for until the store can be reached again, however long that takes."""
     watched, ours = world.watched()
     documents, commits = sent_by(watched, "write_documents"), sent_by(watched, "write_commits")
@@ -346,7 +348,7 @@ def test_nothing_is_sent_before_a_look_that_is_due(world: World) -> None:
     sleeper.check()
 
 
-def test_a_look_that_finds_nothing_wrong_lets_the_write_out_go_on(world: World) -> None:
+def test_a_write_out_continues_if_the_check_finds_nothing_wrong(world: World) -> None:
     """Two days asleep, and nobody was there meanwhile."""
     watched, ours = world.watched()
     watched.after["move_heads"] = once(lambda: world.pass_time(2 * DAY_S))
@@ -356,7 +358,7 @@ def test_a_look_that_finds_nothing_wrong_lets_the_write_out_go_on(world: World) 
     assert findings(world.store, "c") == []
 
 
-def test_both_clocks_count() -> None:
+def test_elapsed_time_is_the_longer_of_both_clocks() -> None:
     clock = SetClock()
     since = moment(clock)
     assert elapsed_s(since, moment(clock)) < 60
@@ -366,7 +368,7 @@ def test_both_clocks_count() -> None:
     assert elapsed_s(set_back, moment(clock)) >= 3600
 
 
-def test_whose_a_compacted_revision_was_is_unknown(store: Store) -> None:
+def test_the_author_of_a_compacted_revision_is_unknown(store: Store) -> None:
     """The move broke off, and when it can be looked up its commit may have been swept."""
     gateway_on(store).write("c", "k", put(0))
     watched = WatchedStore(store)
@@ -407,7 +409,7 @@ def test_a_cache_below_the_floor_starts_again(store: Store) -> None:
     assert findings(store, "c") == []
 
 
-def test_a_writer_that_slept_while_it_looked_looks_again() -> None:
+def test_a_writer_that_slept_during_its_check_checks_again() -> None:
     """Simulation seed 10003163: the head was read, its answer lay there until history was swept."""
     clock = SetClock()
     mine = cast(CommitRecord, SimpleNamespace(revision=3, id="3"))

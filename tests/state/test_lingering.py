@@ -50,7 +50,7 @@ def test_moves_share_a_write_out(gateway: GatewayService, store: WatchedStore) -
     assert store.bare_documents([("c", "k0")])[0][("c", "k0")].revision == 1
 
 
-def test_a_lone_move_is_written_out_in_a_moment(
+def test_a_single_move_is_written_out_after_a_pause(
     gateway: GatewayService, store: WatchedStore, clock: Clock
 ) -> None:
     gateway.write("c", "k", put(0))
@@ -60,7 +60,7 @@ def test_a_lone_move_is_written_out_in_a_moment(
     wait_until(lambda: written(store) == list(WRITES))
 
 
-def test_whoever_waits_for_it_is_not_kept_waiting(
+def test_a_reader_that_needs_a_write_out_does_not_wait_for_the_pause(
     gateway: GatewayService, store: WatchedStore
 ) -> None:
     gateway.write("c", "k", put(0))
@@ -69,7 +69,7 @@ def test_whoever_waits_for_it_is_not_kept_waiting(
     assert written(store) == list(WRITES)
 
 
-def test_a_tail_that_is_half_full_is_in_the_way(
+def test_a_half_full_tail_is_written_out_at_once(
     gateway: GatewayService, store: WatchedStore
 ) -> None:
     half = gateway.limits.tail_bytes_max // 2

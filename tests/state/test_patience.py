@@ -7,7 +7,7 @@ from gateway.state.write_out import Patience
 from tests.asking import SetClock
 
 
-def test_who_waits_for_less_does_not_keep_others_waiting_for_ever() -> None:
+def test_growing_tails_do_not_postpone_the_write_out_for_ever() -> None:
     clock = SetClock()
     patience = Patience(clock, ServiceLimits(write_out_grace_ms=1_000_000))
     waited = 0
@@ -17,7 +17,7 @@ def test_who_waits_for_less_does_not_keep_others_waiting_for_ever() -> None:
     assert waited == 4
 
 
-def test_what_was_made_meanwhile_has_its_own_time() -> None:
+def test_commits_made_in_the_meantime_have_their_own_grace_period() -> None:
     clock = SetClock()
     patience = Patience(clock, ServiceLimits(write_out_grace_ms=1_000_000))
     assert not patience.is_over("c", 5, 1)

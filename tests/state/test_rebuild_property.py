@@ -156,7 +156,7 @@ def run_compaction(catalog: str, share: float, kill_at: int) -> None:
 
 
 @given(st.lists(_steps, min_size=1, max_size=30))
-def test_every_retained_revision_reads_as_it_was(steps: list[Any]) -> None:
+def test_every_retained_revision_reads_as_before(steps: list[Any]) -> None:
     catalog = next(_names)
     states: list[Any] = [{}]
     for kind, what, how in steps:
@@ -182,7 +182,9 @@ def test_every_retained_revision_reads_as_it_was(steps: list[Any]) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(_requests, min_size=2, max_size=25), st.data())
-def test_what_no_retained_revision_needs_is_gone(requests: list[Any], data: st.DataObject) -> None:
+def test_history_that_no_retained_revision_needs_is_removed(
+    requests: list[Any], data: st.DataObject
+) -> None:
     """At the floor, each live key has its chain and nothing else; deletions leave nothing."""
     catalog = next(_names)
     states: list[Any] = [{}]

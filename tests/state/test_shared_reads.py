@@ -41,7 +41,7 @@ def gathering(reads: SharedReads[str, int]) -> set[str]:
     return set() if group is None else group.names
 
 
-def test_who_comes_while_a_read_is_under_way_shares_the_next_one(
+def test_reads_requested_during_a_read_share_the_next_one(
     eventually: Callable[..., Any],
 ) -> None:
     shelf = Shelf()
@@ -66,7 +66,7 @@ def test_who_comes_while_a_read_is_under_way_shares_the_next_one(
     assert found == {"first": {"first": 0}, "a": {"a": 1}, "b": {"b": 1, "a": 1}, "c": {"c": 1}}
 
 
-def test_an_error_is_for_all_who_shared_the_read_and_for_no_one_else() -> None:
+def test_an_error_is_raised_in_every_reader_of_the_shared_read_and_in_no_other() -> None:
     shelf = Shelf()
     shelf.go_on.set()
     shelf.reachable = False
@@ -77,7 +77,7 @@ def test_an_error_is_for_all_who_shared_the_read_and_for_no_one_else() -> None:
     assert reads.read(["a"]) == {"a": 0}
 
 
-def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
+def test_an_unreadable_record_fails_only_its_own_readers(
     eventually: Callable[..., Any],
 ) -> None:
     shelf = Shelf()
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_of_one_fails_those_alone_who_ask_for_it(
     assert found == {"first": {"first": 0}, "a": {"a": 0}, "c": {"c": 0}}
 
 
-def test_who_is_ended_in_a_read_leaves_no_answer_to_the_others(
+def test_a_reader_killed_during_a_shared_read_makes_the_others_read_again(
     eventually: Callable[..., Any],
 ) -> None:
     """They don't find that nothing is stored: they read again."""

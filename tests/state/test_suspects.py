@@ -19,7 +19,7 @@ def found(clock: SetClock) -> Suspects:
     return Suspects(clock, "a test")
 
 
-def test_who_shared_a_call_that_failed_is_suspected_until_a_call_alone_works(
+def test_the_catalogs_of_a_failed_call_are_suspects_until_a_call_of_their_own_succeeds(
     found: Suspects, clock: SetClock
 ) -> None:
     found.note_failure("abc")
@@ -28,7 +28,7 @@ def test_who_shared_a_call_that_failed_is_suspected_until_a_call_alone_works(
     assert [each for each in "abc" if each in found] == ["b", "c"]
 
 
-def test_who_fails_alone_while_others_work_stays_one_for_a_while(
+def test_a_catalog_that_fails_alone_stays_a_suspect_for_a_while(
     found: Suspects, clock: SetClock
 ) -> None:
     found.note_failure("ab")
@@ -41,7 +41,7 @@ def test_who_fails_alone_while_others_work_stays_one_for_a_while(
     assert not found
 
 
-def test_where_calls_alone_fail_in_a_row_it_is_everybodys_trouble(found: Suspects) -> None:
+def test_if_several_single_calls_fail_in_a_row_nobody_is_a_suspect(found: Suspects) -> None:
     names = [f"c{number}" for number in range(100)]
     found.note_failure(names)
     for name in names[: sharing._IN_A_ROW]:
@@ -50,7 +50,7 @@ def test_where_calls_alone_fail_in_a_row_it_is_everybodys_trouble(found: Suspect
     assert not found
 
 
-def test_a_call_that_took_long_is_as_one_that_failed(found: Suspects, clock: SetClock) -> None:
+def test_a_slow_call_counts_as_failed(found: Suspects, clock: SetClock) -> None:
     began = clock.monotonic()
     clock.passed_s += 2 * sharing._SLOW_S
     found.note_success("ab", began)
@@ -58,7 +58,7 @@ def test_a_call_that_took_long_is_as_one_that_failed(found: Suspects, clock: Set
     assert "b" in found
 
 
-def test_their_number_is_bounded(found: Suspects) -> None:
+def test_the_number_of_suspects_is_bounded(found: Suspects) -> None:
     for number in range(3):
         found.note_failure([f"{number}-{each}" for each in range(sharing._CATALOGS_MAX // 2)])
     assert len(found) <= sharing._CATALOGS_MAX

@@ -75,7 +75,7 @@ def test_the_worked_example() -> None:
     assert sweep_window(commits, keeping(6)).superseded == {"a", "b"}
 
 
-def test_a_state_is_needed_back_to_the_change_that_says_everything() -> None:
+def test_a_state_needs_its_commits_back_to_the_last_whole_value() -> None:
     for begin in (put("a", 2), kth("a", 1), patched("a", 2)):
         commits = [commit(1, put("a", 1)), commit(2, begin), commit(3, attributes("a", 2))]
         assert left(*commits, floor=3) == {2: {"a"}, 3: {"a"}}, begin
@@ -90,7 +90,7 @@ def test_a_key_whose_state_began_before_the_window_keeps_its_older_commits() -> 
     assert window.superseded == {"b"}
 
 
-def test_a_commit_is_left_under_the_keys_that_need_it() -> None:
+def test_a_swept_commit_keeps_only_the_keys_that_need_it() -> None:
     both = commit(1, put("a", 1), put("b", 1))
     swept = sweep_window([both, commit(2, put("a", 1))], keeping(2)).swept
     assert swept == [
@@ -100,13 +100,13 @@ def test_a_commit_is_left_under_the_keys_that_need_it() -> None:
     ]
 
 
-def test_the_commit_at_the_floor_stays_for_its_time() -> None:
+def test_the_commit_at_the_floor_stays_until_the_next_sweep() -> None:
     gone = commit(2, deleted("a", 2))
     assert left(commit(1, put("a", 1)), gone, floor=2) == {2: set()}
     assert left(commit(1), commit(2), commit(3), floor=3) == {3: set()}
 
 
-def test_the_end_of_a_window_isnt_the_floor() -> None:
+def test_the_end_of_a_window_is_not_treated_as_the_floor() -> None:
     assert left(commit(1, put("a", 1)), commit(2, deleted("a", 2)), floor=9) == {}
 
 
@@ -119,7 +119,7 @@ def test_a_young_reply_stays_without_its_values() -> None:
     assert kept.changes == (ChangeRecord("a", "put", 1),)
 
 
-def test_older_commits_lose_the_keys_that_were_superseded() -> None:
+def test_older_commits_lose_superseded_keys() -> None:
     older = [
         commit(1, put("a", 1), put("b", 1)),
         commit(2, patched("a", 1)),
@@ -132,14 +132,14 @@ def test_older_commits_lose_the_keys_that_were_superseded() -> None:
     ]
 
 
-def test_the_commit_at_the_last_floor_goes_with_the_next_sweep() -> None:
+def test_the_commit_at_the_last_floor_is_swept_the_next_time() -> None:
     kept_for_its_time = commit(4, ChangeRecord("a", "delete", 4))
     assert sweep_older([kept_for_its_time], set(), keeping(9)) == [Swept(4, None)]
     assert sweep_older([commit(4, put("a", 4))], set(), keeping(9)) == []
 
 
 @pytest.mark.parametrize("done", range(5))
-def test_a_sweep_broken_off_anywhere_goes_on_to_the_same(done: int) -> None:
+def test_an_interrupted_sweep_ends_with_the_same_result(done: int) -> None:
     commits = [
         commit(1, put("a", 1), put("b", 1)),
         commit(2, put("b", 1), put("c", 2)),
@@ -162,13 +162,13 @@ def test_a_sweep_broken_off_anywhere_goes_on_to_the_same(done: int) -> None:
     assert found == {3: {"b"}, 4: {"b"}, 5: {"d"}}
 
 
-def test_what_is_left_for_a_reply_shows() -> None:
+def test_a_change_kept_for_a_reply_only_is_recognizable() -> None:
     for change in (put("a", 1), patched("a", 1), kth("a", 1), attributes("a", 1)):
         assert not change.is_reduced
         assert ChangeRecord(change.key, change.action, change.create_revision).is_reduced
 
 
-def test_a_chain_needs_its_beginning() -> None:
+def test_a_chain_without_its_beginning_is_incomplete() -> None:
     begun = [commit(1, put("a", 1)), commit(2, put("a", 1)), commit(3, patched("a", 1))]
     assert chain("a", begun) == [3, 2]
     assert chain("a", begun[2:]) == []

@@ -25,7 +25,7 @@ class Later(ThreadRuntime):
 @pytest.mark.parametrize(
     ("now_s", "written"), [(1_500, [1, 2]), (2_000, [2]), (2_999, [2]), (3_000, [])]
 )
-def test_a_verdict_that_is_over_is_not_written_out(now_s: int, written: list[int]) -> None:
+def test_an_expired_verdict_is_not_written_out(now_s: int, written: list[int]) -> None:
     store, runtime, found = MemoryStore(), Later(now_s), list[Verdict]()
     store.move_heads([move(commit(1))])
     store.move_heads([judging(verdict(1), verdict(2))])

@@ -46,7 +46,7 @@ def waiting(clock: ThreadRuntime, commit_bytes: int, document_bytes: int) -> Wri
         (1_000, 1, list("abcdefg")),
     ],
 )
-def test_it_is_bounded_in_catalogs_and_bytes(
+def test_a_write_out_is_bounded_in_catalogs_and_bytes(
     monkeypatch: pytest.MonkeyPatch, commit_bytes: int, document_bytes: int, taken: list[str]
 ) -> None:
     """What is left is taken next, in the order that it came."""
@@ -76,7 +76,7 @@ class Slow(MemoryStore):
         super().write_commits(commits)
 
 
-def test_what_fails_for_a_catalog_alone_is_tried_again_with_half_of_its_commits() -> None:
+def test_a_failed_write_out_of_one_catalog_is_retried_with_half_of_its_commits() -> None:
     store = Slow()
     gateway = gateway_on(store)
     requests = [gateway.request("c", [KeyEdit(f"k{n}", put(n))]) for n in range(8)]
@@ -101,7 +101,7 @@ class Broken(Meters):
             raise ValueError("a defect")
 
 
-def test_a_writer_outlives_a_defect_behind_its_write_out() -> None:
+def test_a_writer_survives_a_defect_after_its_write_out() -> None:
     meters = Broken()
     gateway = gateway_on(MemoryStore(), meters=meters)
     for n in range(write_out._WRITERS + 1):

@@ -93,7 +93,7 @@ class StoreContract:
         assert store.heads(["c", "other"]) == {"c": replace(made, tail=None, verdicts=None)}
         assert store.tails(["c", "other"]) == {"c": made}
 
-    def test_a_move_joins_the_tail_and_ends_what_is_written_out(self, store: Store) -> None:
+    def test_a_move_appends_to_the_tail_and_drops_what_is_written_out(self, store: Store) -> None:
         commits = [commit(n) for n in range(1, 8)]
         for first, last, written in ((0, 2, 0), (2, 3, 0), (3, 5, 2), (5, 6, 5)):
             store.move_heads([move(*commits[first:last], written=written)])
@@ -102,7 +102,7 @@ class StoreContract:
         store.move_heads([move(commits[6], written=1)])
         assert store.tails(["c"])["c"] == head(*commits, written=5)
 
-    def test_a_tail_ends_where_the_head_still_is_there(self, store: Store) -> None:
+    def test_a_tail_is_ended_only_in_the_head_it_was_read_from(self, store: Store) -> None:
         commits = [commit(n) for n in range(1, 5)]
         store.move_heads([move(*commits[:2])])
         store.end_tails({"c": (1, 0), "other": (3, 0)})
@@ -128,7 +128,9 @@ class StoreContract:
         assert all(each.tail is None for each in found)
         assert len(store.open_tails(age_us + 1, 1)) == 1
 
-    def test_a_commit_that_is_there_shows_that_all_is_written_out(self, store: Store) -> None:
+    def test_an_existing_commit_shows_that_everything_up_to_it_is_written_out(
+        self, store: Store
+    ) -> None:
         store.write_commits([commit(1), commit(2), commit(1, catalog="d")])
         assert store.last_written({"c": [2], "d": [2], "e": [1]}) == {"c": 2}
         assert store.last_written({"c": [2, 1, 3], "d": [1]}) == {"c": 2, "d": 1}
@@ -142,7 +144,7 @@ class StoreContract:
         assert store.tails(["c"]) == before
 
     def test_a_move_is_lost_where_another_commit_is_at_its_revision(self, store: Store) -> None:
-        """As where a database was put back, and others went on from there."""
+        """As when a database was restored, and others continued from there."""
         store.move_heads([move(commit(1)), move(commit(1, catalog="d"), commit(2, catalog="d"))])
         store.move_heads([move(commit(2, id="f" * 32))])
         before = store.tails(["c"])
@@ -164,11 +166,11 @@ class StoreContract:
         assert store.heads(["c"])["c"].revision == 2
         assert store.heads(["d"]) == {}
 
-    def test_the_same_move_is_won_once(self, store: Store) -> None:
+    def test_the_same_move_is_won_only_once(self, store: Store) -> None:
         assert store.move_heads([move(commit(1))]) == {"c": Moved.WON}
         assert store.move_heads([move(commit(1))]) == {"c": Moved.LOST}
 
-    def test_a_claim_stands_behind_those_before_it(self, store: Store) -> None:
+    def test_a_claim_is_queued_after_earlier_ones(self, store: Store) -> None:
         store.claim(["c"], Claim("a", 50))
         assert store.tails(["c"]) == {}, "there is no head to claim"
         store.move_heads([move(commit(1))])
@@ -182,7 +184,7 @@ class StoreContract:
         store.drop_claims(["c"], "nobody")
         assert line(store) == (Claim("b", 60),)
 
-    def test_many_heads_are_claimed_and_left_at_once(self, store: Store) -> None:
+    def test_many_heads_are_claimed_and_released_at_once(self, store: Store) -> None:
         store.move_heads([move(commit(1, catalog=catalog)) for catalog in "abc"])
         store.claim(["b"], Claim("ours", 70))
         store.claim(["a", "b", "none"], Claim("ours", 50))
@@ -194,14 +196,14 @@ class StoreContract:
         lines = {each: head.claims for each, head in store.tails("abc").items()}
         assert lines == {"a": (), "b": (theirs,), "c": (theirs,)}
 
-    def test_a_line_is_bounded(self, store: Store) -> None:
+    def test_the_number_of_claims_is_bounded(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         for number in range(CLAIMS_MAX):
             store.claim(["c"], Claim(f"{number}", 50))
         store.claim(["c"], Claim("late", 50))
         assert [each.by for each in line(store)] == [f"{each}" for each in range(CLAIMS_MAX)]
 
-    def test_a_move_is_lost_while_another_claim_comes_first(self, store: Store) -> None:
+    def test_a_move_is_lost_while_another_claim_is_first(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         for by in ("a", "b"):
             store.claim(["c"], Claim(by, 50))
@@ -214,7 +216,7 @@ class StoreContract:
         assert store.move_heads([third]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].claims == ()
 
-    def test_a_move_that_passes_all_claims_takes_its_own_away(self, store: Store) -> None:
+    def test_a_move_that_passes_all_claims_removes_its_own(self, store: Store) -> None:
         """Left in line, it would lose the worker's next races to itself."""
         store.move_heads([move(commit(1))])
         for by in ("other", "own"):
@@ -224,7 +226,7 @@ class StoreContract:
         assert line(store) == (Claim("other", 50),)
         assert store.move_heads([again]) == {"c": Moved.LOST}
 
-    def test_moves_of_a_bulk_stand_alone(self, store: Store) -> None:
+    def test_moves_of_a_bulk_are_independent(self, store: Store) -> None:
         store.move_heads([move(commit(1, catalog="b"))])
         moved = store.move_heads([move(commit(1, catalog=c)) for c in ("a", "b", "c")])
         assert moved == {"a": Moved.WON, "b": Moved.LOST, "c": Moved.WON}
@@ -245,13 +247,13 @@ class StoreContract:
             assert store.heads(["b"])["b"].revision == 1
         assert store.move_heads([move(heavy[1], written=1)]) == {"b": Moved.WON}
 
-    def test_open_tails_are_told_page_by_page(self, store: Store) -> None:
+    def test_open_tails_are_listed_page_by_page(self, store: Store) -> None:
         store.move_heads([move(commit(1, catalog=name)) for name in "abcde"])
         pages = [store.open_tails(1 << 60, 2, skip) for skip in (0, 2, 4, 6)]
         told = [head.catalog for page in pages for head in page]
         assert (len(told), set(told)) == (5, set("abcde"))
 
-    def test_of_racing_moves_one_is_won(self, store: Store) -> None:
+    def test_exactly_one_of_several_racing_moves_is_won(self, store: Store) -> None:
         barrier = threading.Barrier(8)
         results: list[object] = []
 
@@ -268,7 +270,7 @@ class StoreContract:
         assert results.count(Moved.WON) == 1
         assert results.count(Moved.LOST) == 7
 
-    def test_commits_come_ascending_within_their_span(self, store: Store) -> None:
+    def test_commits_are_ascending_and_within_their_span(self, store: Store) -> None:
         store.write_commits([commit(n) for n in range(1, 20)])
         store.write_commits([commit(7, catalog="d")])
         found = store.commits({"c": (9, 17), "d": (6, 7), "e": (0, 3)})
@@ -276,12 +278,12 @@ class StoreContract:
         assert [c.revision for c in found["d"]] == [7]
         assert not found.get("e")
 
-    def test_commits_behind_a_missing_one_are_left_out(self, store: Store) -> None:
+    def test_commits_after_a_missing_one_are_omitted(self, store: Store) -> None:
         store.write_commits([commit(1), commit(2), commit(4)])
         assert [c.revision for c in store.commits({"c": (0, 4)})["c"]] == [1, 2]
         assert not store.commits({"c": (2, 4)}).get("c")
 
-    def test_a_commit_that_is_there_is_left_alone(self, store: Store) -> None:
+    def test_an_existing_commit_is_not_overwritten(self, store: Store) -> None:
         store.write_commits([commit(1), commit(2)])
         store.write_commits([commit(n, id="f" * 32) for n in (1, 2)] + [commit(3)])
         found = store.commits({"c": (0, 3)})["c"]
@@ -330,7 +332,7 @@ class StoreContract:
             assert found["c", "k"] == owned
             assert found["c", "plain"].owners is None
 
-    def test_a_commit_without_changes_is_one_like_others(self, store: Store) -> None:
+    def test_a_commit_without_changes_is_stored_like_any_other(self, store: Store) -> None:
         touch = commit(2, changes=(), idempotency=Idempotency("ann", "x", "1"))
         store.write_commits([commit(1), touch, commit(3)])
         assert store.commits({"c": (0, 3)})["c"] == [commit(1), touch, commit(3)]
@@ -354,7 +356,7 @@ class StoreContract:
             ("c", "gone"): BareDocument("gone", 6, 1, False),
         }
 
-    def test_the_content_of_large_documents_can_be_left_out(self, store: Store) -> None:
+    def test_the_content_of_large_documents_can_be_withheld(self, store: Store) -> None:
         small = replace(document(1, key="small"), content={"$x": [None]}, size_bytes=9)
         large = replace(document(2, key="large"), content="x" * 90, size_bytes=92)
         narrowed = replace(large, key="narrowed", attributes={"acl": {"read": ["$ref"]}})
@@ -370,7 +372,7 @@ class StoreContract:
         assert store.documents(keys, 91) == {("c", each.key): each for each in withheld}
         assert store.documents(keys) == {("c", each.key): each for each in stored}
 
-    def test_a_deleted_catalog_says_so_until_it_is_written_again(self, store: Store) -> None:
+    def test_a_deleted_catalog_is_marked_until_it_is_written_again(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         deletion = commit(2, deletes_catalog=True)
         store.move_heads([move(deletion, written=1)])
@@ -442,7 +444,7 @@ class StoreContract:
             ({"time_us": 1, "patches": 9}, {"time_us": 2}),
         ],
     )
-    def test_of_two_states_at_one_revision_the_same_stays_in_any_order(
+    def test_of_two_states_at_one_revision_the_same_one_wins_in_any_order(
         self, store: Store, one: dict[str, object], other: dict[str, object]
     ) -> None:
         """There mustn't be two; so that tests see what becomes of it on MongoDB."""
@@ -476,7 +478,7 @@ class StoreContract:
         store.write_documents({"c": [document(5), document(7)]})
         assert store.documents({"c": ["k"]})["c", "k"] == document(7)
 
-    def test_names_that_share_a_beginning_stay_apart(self, store: Store) -> None:
+    def test_names_with_a_common_prefix_do_not_mix(self, store: Store) -> None:
         store.write_commits([commit(1, catalog=c) for c in ("c", "c/", "cc", "c1")])
         assert [c.catalog for c in store.commits({"c": (0, 99)})["c"]] == ["c"]
         store.write_documents({"c": [document(1, key="/k")], "c/": [document(2, key="k")]})
@@ -491,9 +493,7 @@ class StoreContract:
             ("c", "ann", "x"): ann
         }
 
-    def test_changes_of_a_key_come_newest_first_and_end_where_all_is_said(
-        self, store: Store
-    ) -> None:
+    def test_changes_of_a_key_are_newest_first_back_to_a_whole_value(self, store: Store) -> None:
         whole = (ChangeRecord("a", "put", 1, None, {"n": 0}, 7),)
         store.write_commits([commit(n, key="ab"[n % 2]) for n in range(2, 7)])
         store.write_commits([commit(8, changes=whole), commit(10, key="a"), commit(12, key="a")])
@@ -503,7 +503,7 @@ class StoreContract:
         assert store.changes_of("c", "none", 8) == []
 
     @pytest.mark.parametrize("length", [3, 4, 5, 8, 9, 150])
-    def test_changes_of_a_key_are_each_told_once_however_many(
+    def test_each_change_of_a_key_is_returned_once_however_many_there_are(
         self, store: Store, length: int
     ) -> None:
         """A store may fetch them in several looks."""
@@ -540,7 +540,7 @@ class StoreContract:
             assert [c.revision for c in by_them] == found
         assert store.list_commits("c", 0, 12, 9, "b", full, author="bob") == []
 
-    def test_a_list_of_commits_ends_where_it_gets_heavy(self, store: Store) -> None:
+    def test_a_list_of_commits_ends_at_its_size_limit(self, store: Store) -> None:
         heavy = (ChangeRecord("k", "put", 1, None, "x" * 1000),)
         store.write_commits([commit(n, changes=heavy) for n in range(1, 9)])
         assert [c.revision for c in store.list_commits("c", 0, 8, 8, None, 2500)] == [1, 2, 3]
@@ -549,5 +549,5 @@ class StoreContract:
     def test_a_large_document_is_measured_as_it_is_stored(self, store: Store) -> None:
         assert store.stored_bytes({"a": "x" * 1000}) > 1000
 
-    def test_it_answers(self, store: Store) -> None:
+    def test_the_store_answers_a_ping(self, store: Store) -> None:
         store.ping()

@@ -45,7 +45,7 @@ class ListingsContract:
     @pytest.mark.parametrize(
         "prefix", ["", "a", "a/", "a\ud7ff", "a😀", f"a{_LAST}", _LAST, "no", "😀"]
     )
-    def test_names_come_in_order_and_within_their_bounds(
+    def test_names_are_sorted_and_within_their_bounds(
         self, store: Store, after: str, prefix: str
     ) -> None:
         expected = [name for name in NAMES if name > after and name.startswith(prefix)]
@@ -59,7 +59,7 @@ class ListingsContract:
         assert [h.catalog for h in store.list_heads(after, prefix, 2)] == expected[:2]
 
     @pytest.mark.parametrize("limit", [1, 2, 99])
-    def test_catalogs_are_named_without_a_head_too(self, store: Store, limit: int) -> None:
+    def test_catalogs_without_a_head_are_listed_too(self, store: Store, limit: int) -> None:
         orphans = ["a\x02", "😁", "zz"]
         store.write_documents({name: [document(1)] for name in orphans[:2]})
         store.write_commits([commit(1, catalog=name) for name in orphans[1:]])
@@ -71,7 +71,7 @@ class ListingsContract:
             named += some
         assert named == sorted({*NAMES, *orphans})
 
-    def test_listed_heads_are_whole_but_for_their_tails(self, store: Store) -> None:
+    def test_listed_heads_are_complete_except_for_their_tails(self, store: Store) -> None:
         store.move_heads([move(commit(1), commit(2, deletes_catalog=True))])
         store.raise_floor("c", 1, 0)
         made = head(commit(1), commit(2), written=1)
@@ -108,7 +108,7 @@ class ListingsContract:
         assert store.scan_keys("c", "gone", "", 1) == ["kept"]
         assert store.scan_keys("c", "", "la", 9) == ["last"]
 
-    def test_a_scan_of_digests_tells_what_each_manager_owns(self, store: Store) -> None:
+    def test_a_scan_of_digests_can_include_what_each_manager_owns(self, store: Store) -> None:
         """Not of items of lists, which it doesn't know, and only who asks for it."""
         content, items = {"a": 1, "b": {"x": 2}, "$.c": 3}, {"s": ["x"]}
         by = (
@@ -137,7 +137,7 @@ class ListingsContract:
         store.write_documents({"c": [replace(document(4, key="owned"), owners=None)]})
         assert store.digests_of("c", ["owned"], parts=True)[0].parts == {}
 
-    def test_a_scan_of_digests_can_leave_out_what_is_old(self, store: Store) -> None:
+    def test_a_scan_of_digests_can_omit_old_documents(self, store: Store) -> None:
         gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)
         others = [document(n, key=key) for key, n in (("a", 3), ("b", 8), ("c", 4), ("d", 5))]
         changed = {3: "a", 4: "c", 5: "d", 7: "gone", 8: "b", 9: "early", 10: ""}
@@ -154,7 +154,7 @@ class ListingsContract:
         assert [d.key for d in store.scan_digests("c", "b", "", 1, above=4)] == ["d"]
         assert store.scan_digests("c", "", "", 9, above=8) == []
 
-    def test_a_digest_goes_with_the_content_that_is_kept(self, store: Store) -> None:
+    def test_a_digest_belongs_to_the_stored_content(self, store: Store) -> None:
         """Late and repeated writes leave the newer state and its digest alone."""
         for revision in (2, 5, 3, 5):
             store.write_documents({"c": [document(revision, content={"at": revision})]})

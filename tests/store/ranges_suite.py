@@ -16,7 +16,7 @@ class RangesContract:
     """Subclasses give the fixture ``store``."""
 
     @pytest.mark.parametrize("prefix", ["", "a", "a/", "a\ud7ff", "a😀", "\U0010ffff", "no"])
-    def test_a_range_has_the_keys_that_begin_so(self, store: Store, prefix: str) -> None:
+    def test_a_range_has_the_keys_with_its_prefix(self, store: Store, prefix: str) -> None:
         keys = [*OWN_KEYS, *reversed(NAMES)]
         store.write_documents({"c": [document(3, key=name) for name in keys]})
         store.write_documents({"c/": [document(3, key="a")], "b": [document(3, key="a")]})
@@ -40,7 +40,7 @@ class RangesContract:
         assert found[1] == BareDocument("a/2", 4, 1, True, acl)
         assert [each.key for each in store.list_range("c", "a/", 6, 99)] == ["a/1", "a/2"]
 
-    def test_a_commit_that_is_written_out_is_known_by_its_id(self, store: Store) -> None:
+    def test_a_written_out_commit_is_found_by_its_revision(self, store: Store) -> None:
         written = commit(3)
         store.write_commits([written])
         assert store.commit_id("c", 3) == written.id
@@ -73,7 +73,9 @@ class RangesContract:
         assert changed("b", 4, 6) == 6
         assert store.range_changed("e", "", 0, 9) is None
 
-    def test_a_swept_commit_changes_what_it_still_is_found_under(self, store: Store) -> None:
+    def test_a_swept_commit_changes_only_the_ranges_of_its_remaining_keys(
+        self, store: Store
+    ) -> None:
         both = (ChangeRecord("b/1", "put", 3, None, 1), ChangeRecord("a/1", "put", 3, None, 1))
         made = commit(3, changes=both)
         store.write_commits([made])

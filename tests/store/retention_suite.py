@@ -60,12 +60,12 @@ class RetentionContract:
     def test_a_new_catalog_keeps_everything(self, at_ten: Store) -> None:
         assert at_ten.retention("c") == Retention(10, 0, 0, ())
 
-    def test_a_pin_holds_within_the_history_alone(self, at_ten: Store) -> None:
+    def test_a_pin_can_only_be_set_from_the_floor_to_the_head(self, at_ten: Store) -> None:
         assert at_ten.raise_floor("c", 4, _NOW_US)
         allowed = [n for n in range(12) if at_ten.set_pin("c", pin(n, name=f"{n}"))]
         assert allowed == [4, 5, 6, 7, 8, 9, 10]
 
-    def test_a_head_advances_from_where_it_is_alone(self, at_ten: Store) -> None:
+    def test_a_head_advances_only_from_its_known_position(self, at_ten: Store) -> None:
         at_ten.write_commits([commit(n) for n in range(1, 11)])
         at_ten.set_pin("c", pin(10))
         before = at_ten.heads(["c"])["c"]
@@ -101,7 +101,7 @@ class RetentionContract:
         assert not at_ten.set_pin("c", short, long)
         assert at_ten.retention("c") == Retention(10, 0, 0, ())
 
-    def test_a_refused_pin_leaves_the_one_before(self, at_ten: Store) -> None:
+    def test_a_refused_pin_keeps_the_earlier_one(self, at_ten: Store) -> None:
         at_ten.set_pin("c", pin(3))
         assert not at_ten.set_pin("c", pin(11))
         assert at_ten.retention("c") == Retention(10, 0, 0, (pin(3),))
@@ -126,7 +126,7 @@ class RetentionContract:
         assert at_ten.raise_floor("c", 10, _NOW_US)
         assert at_ten.heads(["c"])["c"].floor == 10
 
-    def test_a_raise_is_told_with_its_age_until_it_is_swept(self, at_ten: Store) -> None:
+    def test_a_raised_floor_has_an_age_until_it_is_swept(self, at_ten: Store) -> None:
         def bounds() -> Retention:
             found = at_ten.retention("c")
             assert found is not None
@@ -143,13 +143,13 @@ class RetentionContract:
         assert [floor for floor, _ in bounds().raises] == [8]
         assert (bounds().sweepable(0), bounds().sweepable(3600)) == (8, 6)
 
-    def test_a_raised_floor_ends_the_tail_up_to_it(self, at_ten: Store) -> None:
+    def test_raising_the_floor_ends_the_tail_up_to_it(self, at_ten: Store) -> None:
         assert at_ten.raise_floor("c", 8, _NOW_US)
         head = at_ten.tails(["c"])["c"]
         assert head.written == 8
         assert [each.revision for each in head.tail or ()] == [9, 10]
 
-    def test_the_floor_rises_only_while_the_head_is_where_it_was(self, at_ten: Store) -> None:
+    def test_the_floor_rises_only_while_the_head_has_not_moved(self, at_ten: Store) -> None:
         assert not at_ten.raise_floor("c", 5, _NOW_US, 9)
         assert not at_ten.raise_floor("c", 5, _NOW_US, 11)
         assert at_ten.raise_floor("c", 5, _NOW_US, 10)
@@ -159,14 +159,14 @@ class RetentionContract:
         at_ten.move_heads([move(commit(11))])
         assert not at_ten.raise_floor("c", 6, _NOW_US, 10)
 
-    def test_a_move_of_the_head_leaves_retention_alone(self, at_ten: Store) -> None:
+    def test_a_move_of_the_head_does_not_change_retention(self, at_ten: Store) -> None:
         at_ten.raise_floor("c", 5, _NOW_US)
         at_ten.end_sweep("c", 5)
         at_ten.set_pin("c", pin(7))
         at_ten.move_heads([move(commit(11))])
         assert at_ten.retention("c") == Retention(11, 5, 5, (pin(7),))
 
-    def test_of_a_pin_and_a_compaction_that_race_one_is_refused(self, store: Store) -> None:
+    def test_of_a_racing_pin_and_compaction_one_is_refused(self, store: Store) -> None:
         for number in range(20):
             catalog = f"c{number}"
             store.move_heads([move(*(commit(n, catalog=catalog) for n in range(1, 9)))])
@@ -191,7 +191,7 @@ class RetentionContract:
         assert store.list_commits("c", 0, 9, 9, "a", _MANY) == [left, commit(3, key="a")]
         assert store.commits_of_keys("c", ["b"], 9) == []
 
-    def test_a_sweep_repeated_or_late_brings_nothing_back(self, store: Store) -> None:
+    def test_a_repeated_or_late_sweep_restores_nothing(self, store: Store) -> None:
         full = two_keys(1, idempotency=Idempotency("ann", "x", "1"))
         store.write_commits([full, commit(2)])
         first = [Swept(1, reduced(full, "a"), frozenset({"a"}))]
@@ -205,7 +205,7 @@ class RetentionContract:
         assert not store.commits({"c": (0, 2)}).get("c")
         store.sweep("c", [])
 
-    def test_a_late_write_out_leaves_a_swept_commit_alone(self, store: Store) -> None:
+    def test_a_late_write_out_does_not_overwrite_a_swept_commit(self, store: Store) -> None:
         full = two_keys(1)
         store.write_commits([full])
         store.sweep("c", [Swept(1, reduced(full, "b"), frozenset({"b"}))])
@@ -213,7 +213,7 @@ class RetentionContract:
         assert store.commits({"c": (0, 2)})["c"] == [reduced(full, "b"), commit(2)]
         assert store.changes_of("c", "a", 9) == []
 
-    def test_commits_of_keys_come_ascending_and_once(self, store: Store) -> None:
+    def test_commits_of_keys_are_ascending_and_listed_once(self, store: Store) -> None:
         store.write_commits([commit(1, key="x"), two_keys(2), commit(3, key="a")])
         store.write_commits([commit(4, key="b"), commit(5, key="a"), commit(2, catalog="d")])
         found = store.commits_of_keys("c", {"a", "b", "none"}, 4)

@@ -1,4 +1,4 @@
-"""What every store must do: tell of commits, and lease."""
+"""What every store must do: signal commits, and lease."""
 
 from __future__ import annotations
 
@@ -25,36 +25,38 @@ class SignalsContract:
         yield opened
         opened.close()
 
-    def test_what_is_written_after_the_opening_is_told(
+    def test_commits_written_after_opening_are_signalled(
         self, store: Store, signals: CommitSignals
     ) -> None:
         store.write_commits([commit(2), commit(7, catalog="d/é")])
-        assert told(signals, 2) == {"c": 2, "d/é": 7}
+        assert signalled(signals, 2) == {"c": 2, "d/é": 7}
         assert signals.next(0.0) == {}
 
-    def test_many_commits_are_told_as_the_newest_of_each_catalog(
+    def test_many_commits_are_signalled_as_the_newest_of_each_catalog(
         self, store: Store, signals: CommitSignals
     ) -> None:
         store.write_commits([commit(n) for n in range(2, 300)])
         store.write_commits([commit(1, catalog="d")])
-        assert told(signals, 2) == {"c": 299, "d": 1}
+        assert signalled(signals, 2) == {"c": 299, "d": 1}
 
-    def test_commits_that_were_there_or_are_swept_are_not_told(
+    def test_existing_or_swept_commits_are_not_signalled(
         self, store: Store, signals: CommitSignals
     ) -> None:
         store.write_commits([commit(1)])
         store.sweep("c", [Swept(1, commit(1, changes=()))])
         store.sweep("c", [Swept(1, None)])
         store.write_commits([commit(5, catalog="d")])
-        assert told(signals, 1) == {"d": 5}
+        assert signalled(signals, 1) == {"d": 5}
         assert signals.next(0.0) == {}
 
-    def test_an_empty_answer_comes_when_the_time_is_up(self, signals: CommitSignals) -> None:
+    def test_a_wait_without_commits_ends_empty_at_its_timeout(self, signals: CommitSignals) -> None:
         begun = time.monotonic()
         assert signals.next(0.25) == {}
         assert time.monotonic() - begun > 0.2
 
-    def test_whoever_waits_is_told_at_once(self, store: Store, signals: CommitSignals) -> None:
+    def test_a_waiting_reader_gets_a_signal_at_once(
+        self, store: Store, signals: CommitSignals
+    ) -> None:
         asked = threading.Event()
 
         def write() -> None:
@@ -69,17 +71,17 @@ class SignalsContract:
         assert time.monotonic() - begun < WAIT_S
         writer.join()
 
-    def test_each_of_several_is_told(self, store: Store, signals: CommitSignals) -> None:
+    def test_every_open_reader_gets_the_signal(self, store: Store, signals: CommitSignals) -> None:
         other = store.commit_signals()
         store.write_commits([commit(2)])
-        assert told(signals, 1) == told(other, 1) == {"c": 2}
+        assert signalled(signals, 1) == signalled(other, 1) == {"c": 2}
         other.close()
 
 
 class LeasesContract:
     """Subclasses give the fixture ``store``."""
 
-    def test_a_lease_is_its_holders_until_given_up(self, store: Store) -> None:
+    def test_a_lease_belongs_to_its_holder_until_released(self, store: Store) -> None:
         assert store.take_lease("l", "$ann", 60.0)
         assert not store.take_lease("l", "bob", 60.0)
         assert store.take_lease("l", "$ann", 60.0)
@@ -90,27 +92,27 @@ class LeasesContract:
         assert store.take_lease("l", "bob", 60.0)
         store.end_lease("none", "bob")
 
-    def test_a_lease_that_is_over_can_be_taken(
+    def test_an_expired_lease_can_be_taken(
         self, store: Store, eventually: Callable[..., Any]
     ) -> None:
         assert store.take_lease("l", "ann", 0.05)
         eventually(lambda: store.take_lease("l", "bob", 60.0))
         assert not store.take_lease("l", "ann", 60.0)
 
-    def test_a_renewed_lease_lasts_from_then_on(
+    def test_a_renewed_lease_expires_by_the_new_time(
         self, store: Store, eventually: Callable[..., Any]
     ) -> None:
         assert store.take_lease("l", "ann", 60.0)
         assert store.take_lease("l", "ann", 0.05)
         eventually(lambda: store.take_lease("l", "bob", 60.0))
 
-    def test_of_those_who_race_for_a_lease_one_has_it(self, store: Store) -> None:
+    def test_exactly_one_of_several_racing_holders_gets_a_lease(self, store: Store) -> None:
         takers = [lambda n=n: store.take_lease("l", f"h{n}", 60.0) for n in range(8)]
         assert race(*takers).count(True) == 1
 
 
-def told(signals: CommitSignals, catalogs: int) -> dict[str, int]:
-    """What is told until that many catalogs were."""
+def signalled(signals: CommitSignals, catalogs: int) -> dict[str, int]:
+    """The signals until that many catalogs had one."""
     everything: dict[str, int] = {}
     deadline = time.monotonic() + WAIT_S
     while len(everything) < catalogs and time.monotonic() < deadline:

@@ -34,7 +34,9 @@ def made(name: str = "s", **fields: Any) -> SubscriptionRecord:
 class SubscriptionsContract:
     """Subclasses give the fixture ``subscriptions``."""
 
-    def test_one_comes_back_as_it_was_made(self, subscriptions: SubscriptionStore) -> None:
+    def test_a_subscription_is_read_back_as_it_was_made(
+        self, subscriptions: SubscriptionStore
+    ) -> None:
         assert subscriptions.subscription("c", "s") is None
         assert subscriptions.create_subscription(made())
         assert not subscriptions.create_subscription(made(to="https://other.example"))
@@ -51,9 +53,7 @@ class SubscriptionsContract:
         assert subscriptions.subscription("c", "ü") is None
         assert subscriptions.subscription("c", "s") is None
 
-    def test_a_change_is_lost_where_another_came_first(
-        self, subscriptions: SubscriptionStore
-    ) -> None:
+    def test_a_change_is_lost_if_another_was_first(self, subscriptions: SubscriptionStore) -> None:
         subscriptions.create_subscription(made())
         second = made(number=2, paused=True, position="9")
         assert subscriptions.change_subscription(second, 1, ())
@@ -67,7 +67,7 @@ class SubscriptionsContract:
         assert subscriptions.subscription("c", "s") == replace(fourth, position="1")
         assert not subscriptions.change_subscription(made("none"), 1, PROGRESS)
 
-    def test_a_change_may_be_for_one_alone_that_is_within_no_list(
+    def test_a_change_may_require_that_no_list_is_under_way(
         self, subscriptions: SubscriptionStore
     ) -> None:
         for name, position in (("s", "41"), ("t", ""), ("u", "41/"), ("v", "41/7"), ("w", "4/\n1")):
@@ -78,7 +78,9 @@ class SubscriptionsContract:
             found = subscriptions.subscription("c", name)
             assert found == (changed if done else made(name, position=position))
 
-    def test_one_worker_at_a_time_works_for_it(self, subscriptions: SubscriptionStore) -> None:
+    def test_only_one_worker_at_a_time_holds_a_claim(
+        self, subscriptions: SubscriptionStore
+    ) -> None:
         subscriptions.create_subscription(made())
         assert subscriptions.claimable("ann", 9) == ([], [("c", "s")])
         winners: list[str] = []
@@ -97,9 +99,7 @@ class SubscriptionsContract:
         subscriptions.end_claim("c", "s", winner)
         assert subscriptions.claim_subscription("c", "s", "e", LONG_S) == made()
 
-    def test_a_claim_ends_by_itself_unless_it_is_renewed(
-        self, subscriptions: SubscriptionStore
-    ) -> None:
+    def test_a_claim_expires_unless_it_is_renewed(self, subscriptions: SubscriptionStore) -> None:
         for name in ("s", "t"):
             subscriptions.create_subscription(made(name))
         assert subscriptions.claim_subscription("c", "s", "ann", SOON_S)
@@ -112,7 +112,7 @@ class SubscriptionsContract:
         assert subscriptions.claim_subscription("c", "s", "bob", LONG_S)
         assert subscriptions.save_progress(made("t"), "ann")
 
-    def test_only_who_works_for_it_writes_its_progress(
+    def test_only_the_holder_of_the_claim_writes_progress(
         self, subscriptions: SubscriptionStore
     ) -> None:
         subscriptions.create_subscription(made())
@@ -127,7 +127,9 @@ class SubscriptionsContract:
         assert not subscriptions.save_progress(replace(moved, position="51"), "ann")
         assert subscriptions.subscription("c", "s") == changed
 
-    def test_one_that_is_dropped_is_nobodys(self, subscriptions: SubscriptionStore) -> None:
+    def test_the_claim_of_a_dropped_subscription_is_void(
+        self, subscriptions: SubscriptionStore
+    ) -> None:
         subscriptions.create_subscription(made())
         assert subscriptions.claim_subscription("c", "s", "ann", LONG_S)
         subscriptions.drop_subscription("c", "s", 1)

@@ -69,7 +69,7 @@ def test_no_commit_pin_or_token_is_lost(gateway: GatewayService, store: MongoSto
     assert [token.name for token in store.tokens().tokens()] == ["ann"]
 
 
-def test_a_batch_that_was_not_written_out_is_there(gateway: GatewayService) -> None:
+def test_a_batch_that_was_not_written_out_is_readable(gateway: GatewayService) -> None:
     assert content_of(gateway, catalog="unfinished") == {"n": 1}
     assert content_of(gateway, "m", "unfinished") == "new"
     with pytest.raises(DocumentNotFound):
@@ -83,7 +83,7 @@ def test_its_keys_still_apply_once(gateway: GatewayService, catalog: str, key: s
     assert not isinstance(told, Applied) or told.replayed
 
 
-def test_it_is_written_on(gateway: GatewayService) -> None:
+def test_the_catalogs_can_be_written(gateway: GatewayService) -> None:
     for catalog, revision in _REVISIONS.items():
         edit = put({"n": 9}) if catalog == "deleted" else replace("/n", 9)
         commit = applied(gateway.write(catalog, "k", edit).outcome).commit
@@ -91,7 +91,7 @@ def test_it_is_written_on(gateway: GatewayService) -> None:
         assert content_of(gateway, catalog=catalog) == {"n": 9}
 
 
-def test_what_was_about_to_be_swept_is_swept(store: MongoStore) -> None:
+def test_a_pending_sweep_is_finished(store: MongoStore) -> None:
     bounds = store.heads(["raised"]) and store.retention("raised")
     assert bounds
     assert (bounds.floor, bounds.swept, bounds.sweepable(0)) == (4, 0, 4)
@@ -117,7 +117,7 @@ def test_an_unknown_format_is_refused(store: MongoStore, database: Any) -> None:
     assert database["catalogs"].find_one({"_id": "settled"})["revision"] == 8
 
 
-def test_format_2_is_taken_over_as_it_is(store: MongoStore, database: Any) -> None:
+def test_format_2_is_taken_over_unchanged(store: MongoStore, database: Any) -> None:
     database["catalogs"].delete_many({})
     database["format"].insert_one({"_id": "format", "number": 2})
     assert store.heads(["none"]) == {}
@@ -139,7 +139,7 @@ def test_a_gateway_of_format_2_is_refused(
     older.close()
 
 
-def test_a_gateway_of_format_1_beside_it_changes_nothing(
+def test_a_gateway_of_format_1_running_beside_it_changes_nothing(
     store: MongoStore, database: Any, gateway: GatewayService
 ) -> None:
     """Its moves are lost; a catalog that it makes is taken over."""

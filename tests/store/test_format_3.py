@@ -131,7 +131,7 @@ def test_its_keys_still_decide_once(gateway: GatewayService, catalog: str, key: 
     assert again.replayed
 
 
-def test_the_last_commit_is_known_where_the_head_has_it(store: MongoStore) -> None:
+def test_the_last_commit_is_known_if_the_head_names_it(store: MongoStore) -> None:
     heads = store.tails(["settled", "unfinished", "judged"])
     unfinished = heads["unfinished"]
     assert unfinished.tail
@@ -142,7 +142,7 @@ def test_the_last_commit_is_known_where_the_head_has_it(store: MongoStore) -> No
     assert heads["judged"].position[:3] == (0, "", 1)
 
 
-def test_one_that_is_made_at_that_moment_is_taken_over(
+def test_a_catalog_made_at_that_moment_is_taken_over(
     store: MongoStore, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Just after it was asked for, and before its commits are."""
@@ -160,7 +160,7 @@ def test_one_that_is_made_at_that_moment_is_taken_over(
     assert store.heads(["settled"])["settled"].revision == _REVISIONS["settled"]
 
 
-def test_it_is_written_on(gateway: GatewayService, store: MongoStore) -> None:
+def test_the_catalogs_can_be_written(gateway: GatewayService, store: MongoStore) -> None:
     for catalog, revision in _REVISIONS.items():
         edit = put({"n": 9}) if catalog == "deleted" else replace("/n", 9)
         commit = applied(gateway.write(catalog, "k", edit).outcome).commit
@@ -173,7 +173,7 @@ def test_it_is_written_on(gateway: GatewayService, store: MongoStore) -> None:
     applied(gateway.write("judged", "k", put(1)).outcome)
 
 
-def test_it_is_taken_over_by_several_at_once(
+def test_a_database_can_be_taken_over_by_several_gateways_at_once(
     store: MongoStore, database: Any, gateway: GatewayService, mongodb_uri: str
 ) -> None:
     before = store.tails(_REVISIONS)
@@ -208,7 +208,7 @@ def test_a_gateway_of_format_3_that_runs_on_changes_nothing(
 
 
 @pytest.mark.parametrize("how", ["read", "written", "found by the janitor"])
-def test_a_catalog_that_it_still_makes_is_taken_over(
+def test_a_catalog_made_later_by_an_old_gateway_is_taken_over(
     store: MongoStore, database: Any, gateway: GatewayService, how: str
 ) -> None:
     store.heads(["settled"])

@@ -44,7 +44,7 @@ class TestMemoryTokens(TokensContract):
         return MemoryTokens()
 
 
-def test_leases_are_measured_by_the_clock_that_was_passed_in() -> None:
+def test_leases_use_the_given_clock() -> None:
     now = [100.0]
     store = MemoryStore(monotonic=lambda: now[0])
     assert store.take_lease("l", "ann", 10.0)

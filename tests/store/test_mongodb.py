@@ -98,7 +98,7 @@ class TestMongoTokens(OnMongo, TokensContract):
         return store.tokens()
 
 
-def test_a_lease_taken_while_the_databases_clock_was_ahead_ends(
+def test_a_lease_taken_while_the_databases_clock_was_ahead_expires(
     mongodb_uri: str, database_name: str
 ) -> None:
     """Its holder may be dead, and then nobody would work until that time has come."""
@@ -129,7 +129,7 @@ def test_a_lease_taken_while_the_databases_clock_was_ahead_ends(
 @pytest.mark.parametrize(
     "broken", [{"$set": {"head": {"revision": 1}}}, {"$unset": {"out": 1}}], ids=["head", "out"]
 )
-def test_a_head_that_cannot_be_read_hides_no_other(
+def test_an_unreadable_head_hides_no_other(
     mongodb_uri: str, database_name: str, broken: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor keeps those that go over all catalogs from them."""
@@ -149,7 +149,7 @@ def test_a_head_that_cannot_be_read_hides_no_other(
     store.close()
 
 
-def once_found_to_be_begun(
+def when_a_headless_catalog_is_found(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]
 ) -> None:
     """``make`` is called for the first catalog that has no head and is found to have commits."""
@@ -164,7 +164,7 @@ def once_found_to_be_begun(
     monkeypatch.setattr(store._on.commits, "find_one", later)
 
 
-def test_one_that_is_made_at_that_moment_hides_none_whose_head_is_gone(
+def test_a_catalog_made_at_that_moment_hides_no_missing_head(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else that one would be begun a second time."""
@@ -175,27 +175,29 @@ def test_one_that_is_made_at_that_moment_hides_none_whose_head_is_gone(
         made.append(catalog)
         store.move_heads([move(commit(1, catalog=catalog))])
 
-    once_found_to_be_begun(store, monkeypatch, make)
+    when_a_headless_catalog_is_found(store, monkeypatch, make)
     with pytest.raises(ForeignRecord) as gone:
         store.tails("ab")
     assert [*made, gone.value.catalog] in (["a", "b"], ["b", "a"])
 
 
-def test_all_that_are_made_at_that_moment_are_found(
+def test_all_catalogs_made_at_that_moment_are_found(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.write_commits([commit(1, catalog=name) for name in "ab"])
     heads = [move(commit(1, catalog=name)) for name in "ab"]
-    once_found_to_be_begun(store, monkeypatch, lambda _: store.move_heads(heads))
+    when_a_headless_catalog_is_found(store, monkeypatch, lambda _: store.move_heads(heads))
     assert store.tails("abc").keys() == {"a", "b"}
 
 
-def test_a_restore_that_begins_at_that_moment_is_told_as_one(
+def test_a_restore_that_begins_at_that_moment_is_reported(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.write_commits([commit(1)])
     restored = store.copies()
-    once_found_to_be_begun(store, monkeypatch, lambda name: restored.begin_restore(name, "me"))
+    when_a_headless_catalog_is_found(
+        store, monkeypatch, lambda name: restored.begin_restore(name, "me")
+    )
     with pytest.raises(BeingRestored):
         store.heads(["c"])
 
@@ -228,7 +230,7 @@ def test_a_read_of_replies_uses_its_index(mongodb_uri: str, database_name: str) 
     store.close()
 
 
-def test_what_was_seen_of_a_mongodb_that_was_replaced_does_not_keep_its_successor_from_reads(
+def test_a_replaced_mongodb_with_a_clock_behind_fails_one_read_only(
     store: MongoStore,
 ) -> None:
     """A restored one whose clock is behind: one read fails, and the next ones don't."""
@@ -242,7 +244,7 @@ def test_what_was_seen_of_a_mongodb_that_was_replaced_does_not_keep_its_successo
 
 
 @pytest.mark.parametrize("reason", ["KeyNotFound", "TimeProofMismatch"])
-def test_a_time_that_the_server_can_not_verify_is_forgotten_with_its_client(
+def test_a_cluster_time_that_the_server_cannot_verify_is_dropped_with_its_client(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     """The driver sends the latest time it has seen with every command, and never forgets it."""
@@ -254,7 +256,7 @@ def test_a_time_that_the_server_can_not_verify_is_forgotten_with_its_client(
     assert store.heads(["c"]) == {}
 
 
-def test_elections_are_told_as_they_happen_whatever_the_uri_asks_for() -> None:
+def test_elections_are_always_observed_by_streaming() -> None:
     """Asked every so often, the driver would miss that a member was elected twice in between."""
     store = connect("mongodb://127.0.0.1:1/?serverMonitoringMode=poll", "x", timeout_ms=300)
     assert store._on.client.options.server_monitoring_mode == "stream"
@@ -262,7 +264,7 @@ def test_elections_are_told_as_they_happen_whatever_the_uri_asks_for() -> None:
 
 
 @pytest.mark.parametrize("what", ["an index", "commits", "documents"])
-def test_an_index_that_somebody_dropped_is_made_anew(
+def test_a_dropped_index_is_created_again(
     store: MongoStore,
     mongodb_uri: str,
     database_name: str,
@@ -292,7 +294,7 @@ def test_an_index_that_somebody_dropped_is_made_anew(
     assert not read()
 
 
-def test_a_store_that_had_no_thread_to_make_its_indexes_makes_them_later(
+def test_indexes_that_could_not_be_created_for_lack_of_a_thread_are_created_later(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoThread(threading.Thread):
@@ -306,7 +308,7 @@ def test_a_store_that_had_no_thread_to_make_its_indexes_makes_them_later(
     assert store.heads(["c"]) == {}
 
 
-def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:
+def test_an_unreachable_database_is_reported_within_the_timeout() -> None:
     store = connect("mongodb://127.0.0.1:1/?replicaSet=none", "x", timeout_ms=300)
     with pytest.raises(StoreUnreachable):
         store.heads(["c"])
@@ -320,7 +322,7 @@ def test_a_malformed_uri_is_refused_at_once() -> None:
         connect("mongodb://[", "x", timeout_ms=300)
 
 
-def test_a_mongodb_that_never_has_sessions_is_not_given_a_client_for_every_call(
+def test_a_mongodb_without_sessions_does_not_get_a_new_client_for_every_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[MongoClient[Any]] = []
@@ -346,7 +348,7 @@ def test_a_mongodb_that_never_has_sessions_is_not_given_a_client_for_every_call(
     connection.client.close()
 
 
-def test_what_expires_is_left_to_the_server_parts_first(
+def test_the_server_expires_parts_before_their_upload(
     store: MongoStore, mongodb_uri: str, database_name: str
 ) -> None:
     made = upload()
@@ -370,7 +372,7 @@ def test_a_part_too_large_for_a_record_is_refused(store: MongoStore) -> None:
         store.uploads().put_part(upload(), 1, b"x" * (12 * 1024 * 1024 + 1))
 
 
-def test_fields_that_say_nothing_take_no_space(
+def test_default_values_are_not_stored(
     store: MongoStore, mongodb_uri: str, database_name: str
 ) -> None:
     store.write_commits([commit(1)])
@@ -433,7 +435,7 @@ def test_a_content_that_was_stored_without_its_digest_is_scanned_without_one(
         *({"_id": "b1", **dataclasses.asdict(TOKEN), "expires_us": each} for each in UNDECODABLE),
     ],
 )
-def test_a_token_that_no_gateway_has_issued_is_none_and_keeps_nobody_from_theirs(
+def test_a_foreign_token_record_is_ignored_and_hides_no_other(
     store: MongoStore, foreign: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     tokens, issued = store.tokens(), TOKEN
@@ -448,7 +450,7 @@ def test_a_token_that_no_gateway_has_issued_is_none_and_keeps_nobody_from_theirs
     assert len(caplog.messages) == len(told) == 1
 
 
-def test_of_an_upload_that_is_there_all_parts_are(
+def test_an_upload_is_deleted_before_its_parts(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are deleted one after the other: who reads them meanwhile finds some."""
@@ -492,7 +494,7 @@ WRITTEN: dict[str, Any] = dataclasses.asdict(subscription())
         ),
     ],
 )
-def test_a_subscription_that_no_gateway_has_written_keeps_nobody_from_the_others(
+def test_a_foreign_subscription_record_hides_no_other(
     store: MongoStore, foreign: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     subscriptions = store.subscriptions()

@@ -40,13 +40,15 @@ def test_each_operation_has_a_result_of_its_own() -> None:
     "code",
     [6, 7, 50, 63, 89, 91, 112, 133, 189, 202, 262, 9001, 10107, 11600, 11602, 13388, 13435, None],
 )
-def test_what_is_about_the_moment_or_the_place_is_in_doubt(code: int | None) -> None:
+def test_errors_of_the_moment_or_of_the_server_leave_an_operation_in_doubt(
+    code: int | None,
+) -> None:
     """A router says of a shard that it has lost that the operation failed: it may not have."""
     results = _results(error({"code": code, "errmsg": "x"}, TOO_LARGE))
     assert results.in_doubt.keys() == {0}
     assert results.rejected.keys() == {1}
 
 
-def test_where_no_majority_is_known_to_have_it_all_are_in_doubt() -> None:
+def test_an_unconfirmed_majority_leaves_every_operation_in_doubt() -> None:
     with pytest.raises(StoreUnreachable, match="replication"):
         _results(error(TAKEN, TOO_LARGE, unconfirmed=True))

@@ -45,7 +45,7 @@ def profiled(mongodb_uri: str, database_name: str) -> Iterator[Profiled]:
         yield profile
 
 
-def test_dropping_replies_looks_at_nothing_else(store: MongoStore, profiled: Profiled) -> None:
+def test_dropping_replies_examines_nothing_else(store: MongoStore, profiled: Profiled) -> None:
     asked = [
         commit(n, idempotency=Idempotency("ann", f"{n}", "1"), key=f"k{n % 7}")
         for n in range(1, _LIVE)
@@ -61,7 +61,7 @@ def test_dropping_replies_looks_at_nothing_else(store: MongoStore, profiled: Pro
     assert removal["keysExamined"] <= 5
 
 
-def test_purging_tombstones_looks_at_no_living_document(
+def test_purging_tombstones_examines_no_live_document(
     store: MongoStore, profiled: Profiled
 ) -> None:
     store.write_documents({"c": [document(n, key=f"k{n}") for n in range(1, _LIVE)]})
@@ -100,7 +100,7 @@ def test_a_range_is_read_from_the_keys_without_contents(
     assert both[1]["keysExamined"] <= 2
 
 
-def test_a_change_of_a_range_is_looked_for_near_and_far(
+def test_a_change_in_a_range_is_found_among_recent_commits_or_by_key(
     store: MongoStore, profiled: Profiled
 ) -> None:
     """Near: each commit since. Far: each key of the range, however many commits there are."""
@@ -132,10 +132,10 @@ def test_a_scan_of_digests_answers_without_contents(store: MongoStore, profiled:
     assert query["responseLength"] < 2_000
 
 
-def test_what_few_commits_changed_is_found_without_a_scan(
+def test_documents_changed_by_few_commits_are_found_without_a_scan(
     store: MongoStore, profiled: Profiled
 ) -> None:
-    """Beyond them all documents are looked at; the answer is the same."""
+    """With more commits, all documents are examined; the answer is the same."""
     store.write_documents({"c": [document(n, key=f"k{n:04}") for n in range(1, 2_001)]})
     made = [(n, ChangeRecord(f"k{n:04}", "put", n, value=1)) for n in range(1, 2_001)]
     store.write_commits([commit(n, changes=(change,)) for n, change in made])
@@ -151,7 +151,7 @@ def test_what_few_commits_changed_is_found_without_a_scan(
     assert all("COLLSCAN" not in entry.get("planSummary", "") for entry in by_op)
 
 
-def test_what_is_not_written_out_yet_is_passed_by_however_large_its_acls(
+def test_documents_not_yet_written_out_are_skipped_however_large_their_acls(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is none of what was changed, and what was is behind it; each is looked at alone."""
@@ -183,7 +183,7 @@ def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: 
     assert sum(entry["responseLength"] for entry in answers) < 10_000
 
 
-def test_who_waits_for_signals_asks_once_a_second(store: MongoStore, profiled: Profiled) -> None:
+def test_waiting_for_signals_is_one_call_per_second(store: MongoStore, profiled: Profiled) -> None:
     """A process whose watchers hear nothing costs next to nothing."""
     signals = store.commit_signals()
     with profiled() as noted:
@@ -192,9 +192,7 @@ def test_who_waits_for_signals_asks_once_a_second(store: MongoStore, profiled: P
     assert len([entry for entry in noted if entry["op"] == "getmore"]) <= 3
 
 
-def test_keys_are_scanned_without_a_look_at_documents(
-    store: MongoStore, profiled: Profiled
-) -> None:
+def test_keys_are_scanned_without_reading_documents(store: MongoStore, profiled: Profiled) -> None:
     store.write_documents({"c": [document(1, key=f"k{n:03}") for n in range(_LIVE)]})
     with profiled() as noted:
         assert len(store.scan_keys("c", "k099", "k", 50)) == 50
@@ -203,7 +201,7 @@ def test_keys_are_scanned_without_a_look_at_documents(
     assert scan["keysExamined"] <= 55
 
 
-def test_a_look_far_into_the_log_takes_no_longer_than_it_may(store: MongoStore) -> None:
+def test_a_lookup_far_into_the_log_ends_at_its_timeout(store: MongoStore) -> None:
     store.write_commits([commit(2_000)])
     assert store.range_changed("c", "", 0, 2_000, WAIT_S) == 2_000
     with pytest.raises(StoreUnreachable):

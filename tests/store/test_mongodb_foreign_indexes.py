@@ -40,7 +40,7 @@ def database(mongodb_uri: str, database_name: str) -> Iterator[Database[dict[str
         yield client[database_name]
 
 
-def test_a_duplicate_that_is_no_race_is_told_and_not_tried_for_ever(
+def test_a_duplicate_that_is_not_a_race_is_reported_and_not_retried(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     database["documents"].create_index("state.content.mail", unique=True)
@@ -50,7 +50,7 @@ def test_a_duplicate_that_is_no_race_is_told_and_not_tried_for_ever(
     assert "secret" not in str(refused.value)
 
 
-def test_a_commit_is_never_left_out_of_the_history_for_it(
+def test_a_commit_refused_by_an_index_is_never_omitted_from_history(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     database["commits"].create_index("author", unique=True)
@@ -61,7 +61,7 @@ def test_a_commit_is_never_left_out_of_the_history_for_it(
     assert [each.revision for each in store.commits({"c": (0, 2)})["c"]] == [1, 2]
 
 
-def test_a_sweep_says_what_it_could_not_do(
+def test_a_sweep_refused_by_an_index_is_reported(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     store.write_commits([commit(1, author="ann"), commit(2, author="bob")])
@@ -70,7 +70,7 @@ def test_a_sweep_says_what_it_could_not_do(
         store.sweep("c", [Swept(2, commit(2, author="ann"), frozenset("k"))])
 
 
-def test_a_move_is_not_taken_for_a_lost_race(
+def test_a_move_refused_by_an_index_is_not_taken_for_a_lost_race(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     """Nor for one in doubt; and the others of its bulk are made, whatever becomes of it."""
@@ -101,10 +101,10 @@ FOREIGN: dict[str, Any] = {
 
 @pytest.mark.parametrize("foreign", FOREIGN)
 @pytest.mark.parametrize("step", ["open", "put_part"])
-def test_a_step_of_an_upload_that_is_refused_is_certainly_not_done(
+def test_a_refused_step_of_an_upload_is_reported_as_not_done(
     store: MongoStore, database: Database[dict[str, Any]], foreign: str, step: str
 ) -> None:
-    """Else a client would be told that nobody knows, and would send it again in vain."""
+    """Otherwise the outcome would be unknown, and the client would retry in vain."""
     gateway = GatewayService(store, SetClock(), ServiceLimits())
     opened = gateway.uploads.open("c", "k", ANONYMOUS, NO_CONDITIONS, None)
     gateway.uploads.put_part(opened, 1, b"1")
@@ -120,7 +120,7 @@ def test_a_step_of_an_upload_that_is_refused_is_certainly_not_done(
     assert foreign in refused.value.detail
 
 
-def test_a_unique_index_of_somebody_else_is_not_taken_for_a_name_that_is_taken(
+def test_a_violation_of_a_foreign_unique_index_is_not_taken_for_an_existing_name(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     """A lease would seem to be another worker's, for ever, and nobody would do its work."""
@@ -135,7 +135,7 @@ def test_a_unique_index_of_somebody_else_is_not_taken_for_a_name_that_is_taken(
         store.subscriptions().create_subscription(made("t"))
 
 
-def test_a_view_in_the_place_of_the_heads_refuses_a_write_for_certain(
+def test_a_view_instead_of_the_heads_refuses_a_write(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
@@ -146,7 +146,7 @@ def test_a_view_in_the_place_of_the_heads_refuses_a_write_for_certain(
     assert "is a view" in str(refused.error)
 
 
-def test_a_validator_rejects_a_move_alone(
+def test_a_validator_rejects_only_its_own_move(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     store.move_heads([move(commit(1, catalog="c"))])
@@ -157,10 +157,10 @@ def test_a_validator_rejects_a_move_alone(
     assert moved["e"] is Moved.WON
 
 
-def test_beside_a_catalog_that_is_refused_the_others_are_written(
+def test_with_one_catalog_refused_the_others_are_written(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
-    """In one round; and who is refused is told so at once, and not that it is unknown."""
+    """In one round; the refusal comes at once, and not as an unknown outcome."""
     names = [*"abcdefgh", "sick"]
     gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
 
@@ -180,7 +180,7 @@ def test_beside_a_catalog_that_is_refused_the_others_are_written(
 
 
 @pytest.mark.parametrize("index", [{"unique": True}, {"kind": "2dsphere"}])
-def test_a_catalog_goes_on_when_the_index_that_refused_its_batch_is_gone(
+def test_a_catalog_recovers_when_the_foreign_index_is_dropped(
     store: MongoStore, database: Database[dict[str, Any]], index: dict[str, Any]
 ) -> None:
     """Its head has moved, so nothing is lost and all is read; until then it takes few more writes,

@@ -65,7 +65,9 @@ def test_waiting_lets_other_greenlets_run(mongodb_uri: str, database_name: str) 
     assert done.stdout == "told\n", done.stderr
 
 
-def test_it_waits_longer_than_a_call_may_take(mongodb_uri: str, database_name: str) -> None:
+def test_a_stream_may_be_idle_for_longer_than_the_timeout_of_a_call(
+    mongodb_uri: str, database_name: str
+) -> None:
     """The bound on a call is one on each answer; and an idle stream gives an answer in time."""
     store = connect(mongodb_uri, database_name, timeout_ms=2000)
     signals = store.commit_signals()
@@ -81,7 +83,7 @@ def test_it_waits_longer_than_a_call_may_take(mongodb_uri: str, database_name: s
     store.close()
 
 
-def test_one_that_broke_says_so_and_a_new_one_tells(mongodb_uri: str, database_name: str) -> None:
+def test_a_broken_stream_raises_and_a_new_one_works(mongodb_uri: str, database_name: str) -> None:
     store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
     signals = store.commit_signals()
     with MongoClient[dict[str, Any]](mongodb_uri) as client:
@@ -96,7 +98,7 @@ def test_one_that_broke_says_so_and_a_new_one_tells(mongodb_uri: str, database_n
     store.close()
 
 
-def test_a_record_of_somebody_else_is_no_signal(mongodb_uri: str, database_name: str) -> None:
+def test_a_foreign_record_is_not_a_signal(mongodb_uri: str, database_name: str) -> None:
     with closing(connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)) as store:
         signals = store.commit_signals()
         for foreign in ({}, {"_id": 7}, {"_id": "c\0last"}, {"_id": {"c": 1}}):
@@ -109,7 +111,7 @@ def test_a_record_of_somebody_else_is_no_signal(mongodb_uri: str, database_name:
         signals.close()
 
 
-def test_out_of_reach_none_is_opened() -> None:
+def test_an_unreachable_database_opens_no_stream() -> None:
     store = connect("mongodb://127.0.0.1:1/?replicaSet=none", "x", timeout_ms=300)
     with pytest.raises(StoreUnreachable):
         store.commit_signals()

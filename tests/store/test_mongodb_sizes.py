@@ -62,7 +62,7 @@ def refused_with_long_names(gateway: GatewayService) -> Request:
 
 
 @pytest.mark.parametrize("ask", [deletion_of_many, with_long_names, refused_with_long_names])
-def test_its_size_is_no_less_than_what_it_takes(
+def test_the_estimated_size_is_at_least_the_stored_size(
     ask: Any,
     store: MongoStore,
     mongodb_uri: str,

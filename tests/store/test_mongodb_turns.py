@@ -41,7 +41,7 @@ def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
     store.close()
 
 
-def test_before_each_call_of_the_database(store: MongoStore, turns: Turns) -> None:
+def test_a_call_of_the_database_yields_first(store: MongoStore, turns: Turns) -> None:
     store.move_heads([move(commit(1))])
     store.heads(["c"])
     turns()
@@ -51,7 +51,7 @@ def test_before_each_call_of_the_database(store: MongoStore, turns: Turns) -> No
     assert turns() == 1
 
 
-def test_who_has_used_up_what_it_may_compute_asks_nothing_more(store: MongoStore) -> None:
+def test_an_exhausted_account_sends_no_further_call(store: MongoStore) -> None:
     cpu.begin(1.0)
     try:
         store.heads(["c"])
@@ -68,10 +68,8 @@ def test_who_has_used_up_what_it_may_compute_asks_nothing_more(store: MongoStore
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_once_it_has_made_a_change_nothing_of_it_is_broken_off(
-    store: MongoStore, is_done: bool
-) -> None:
-    """It would be told as if nothing was applied."""
+def test_a_request_is_not_broken_off_after_its_change(store: MongoStore, is_done: bool) -> None:
+    """It would be reported as not applied."""
     cpu.begin(1.0)
     try:
         cpu.draw(1.5)
@@ -84,7 +82,7 @@ def test_once_it_has_made_a_change_nothing_of_it_is_broken_off(
         cpu.work_for(None)
 
 
-def test_before_each_large_document_that_is_written(store: MongoStore, turns: Turns) -> None:
+def test_writing_a_large_document_yields_first(store: MongoStore, turns: Turns) -> None:
     large = [replace(document(5, key=f"k{n}", content=LARGE), size_bytes=100_011) for n in range(3)]
     store.heads(["c"])
     turns()
@@ -93,7 +91,7 @@ def test_before_each_large_document_that_is_written(store: MongoStore, turns: Tu
     assert store.documents({"c": ["k1"]})["c", "k1"].content == LARGE
 
 
-def test_a_large_document_is_encoded_by_itself() -> None:
+def test_a_large_document_is_encoded_separately() -> None:
     """One call of the driver encodes all of a bulk."""
     large = replace(document(5, content=LARGE), size_bytes=100_011)
     assert isinstance(records.document_update("c", large)["$max"]["state"], RawBSONDocument)
@@ -101,13 +99,13 @@ def test_a_large_document_is_encoded_by_itself() -> None:
     assert isinstance(records.document_update("c", document(5))["$max"]["state"], dict)
 
 
-def test_before_each_large_commit_that_is_written(turns: Turns) -> None:
+def test_writing_a_large_commit_yields_first(turns: Turns) -> None:
     records.commit_record(commit(1, size_bytes=100_000))
     assert turns() == 1
     records.commit_record(commit(1, size_bytes=100))
     assert turns() == 0
 
 
-def test_before_each_value_that_is_weighed(turns: Turns) -> None:
+def test_weighing_a_value_yields_first(turns: Turns) -> None:
     parsed_bytes(LARGE, LARGE)
     assert turns() == 2

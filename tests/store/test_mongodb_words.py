@@ -55,7 +55,7 @@ def client(*kinds: str) -> Any:
         ),
     ],
 )
-def test_the_driver_is_not_quoted_with_its_guesses(
+def test_the_guesses_of_the_driver_are_not_quoted(
     kinds: tuple[str, ...], said: str, told: str
 ) -> None:
     assert explained(client(*kinds), ServerSelectionTimeoutError(said)) == told
@@ -69,7 +69,7 @@ def test_a_socket_is_named_without_a_port() -> None:
     assert told == "none of /d/mongod.sock can be reached"
 
 
-def test_what_a_server_refuses_is_told_without_its_whole_answer() -> None:
+def test_a_refusal_by_the_server_is_reported_without_the_whole_answer() -> None:
     """That has cluster times and signatures, of no use to anybody."""
     answer = {"ok": 0.0, "errmsg": "not primary", "code": 10107, "$clusterTime": {}}
     refused = OperationFailure("not primary", 10107, answer)
@@ -83,8 +83,8 @@ _FORBIDDEN = OperationFailure(
 )
 
 
-def test_of_what_the_user_may_not_do_only_the_kind_is_told() -> None:
-    """What was to be written stands behind it."""
+def test_for_a_missing_right_only_the_kind_of_operation_is_shown() -> None:
+    """The document to be written would follow."""
     told = explained(client(), _FORBIDDEN)
     role = "it needs the role readWrite in database m"
     assert told == f"the MongoDB user may not do update on m.documents: {role}"
@@ -92,10 +92,10 @@ def test_of_what_the_user_may_not_do_only_the_kind_is_told() -> None:
 
 @pytest.mark.mongod
 @pytest.mark.parametrize("refusal", [_FORBIDDEN, OperationFailure("Authentication failed.", 18)])
-def test_what_the_user_may_not_do_is_certainly_not_done(
+def test_an_operation_without_the_right_is_reported_as_not_applied(
     mongodb_uri: str, database_name: str, refusal: OperationFailure, monkeypatch: Any
 ) -> None:
-    """Else whoever writes would be told, after a long time, that nobody knows."""
+    """Otherwise the writer would wait long for an unknown outcome."""
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
         patient = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
         applied(patient.write("c", "k", put(1)).outcome)
@@ -125,7 +125,7 @@ def _written(store: MongoStore) -> tuple[CommitRecord, Head]:
 @pytest.mark.parametrize(
     "second", [OperationFailure("Authentication failed.", 18), ServerSelectionTimeoutError("away")]
 )
-def test_of_a_commit_that_is_sent_again_it_isnt_known_whether_it_was_made(
+def test_a_commit_that_was_sent_again_may_have_been_made(
     mongodb_uri: str, database_name: str, second: PyMongoError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one may have been, whatever becomes of the second."""
@@ -152,7 +152,7 @@ def test_of_a_commit_that_is_sent_again_it_isnt_known_whether_it_was_made(
 
 
 @pytest.mark.mongod
-def test_what_is_refused_before_a_commit_is_certainly_not_done(
+def test_an_operation_refused_before_the_commit_is_reported_as_not_applied(
     mongodb_uri: str, database_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:

@@ -42,32 +42,32 @@ UNABLE = {
     "test_many_new_documents_are_written_only_where_no_newer_ones_are": _RANGES,
     "test_a_scan_has_tombstones_but_not_the_settings": _RANGES,
     "test_a_scan_of_digests_is_a_scan_without_contents": _RAW,
-    "test_a_scan_of_digests_tells_what_each_manager_owns": _RAW,
-    "test_a_scan_of_digests_can_leave_out_what_is_old": _RANGES,
-    "test_a_digest_goes_with_the_content_that_is_kept": _RAW,
+    "test_a_scan_of_digests_can_include_what_each_manager_owns": _RAW,
+    "test_a_scan_of_digests_can_omit_old_documents": _RANGES,
+    "test_a_digest_belongs_to_the_stored_content": _RAW,
     "test_a_scan_is_bounded_in_count_and_bytes": _RANGES,
     "test_a_tombstone_has_no_content_and_can_be_written_over": _RANGES,
-    "test_names_that_share_a_beginning_stay_apart": _RANGES,
-    "test_catalogs_are_named_without_a_head_too": _RANGES,
+    "test_names_with_a_common_prefix_do_not_mix": _RANGES,
+    "test_catalogs_without_a_head_are_listed_too": _RANGES,
     "test_old_tombstones_are_purged_and_nothing_else": _RANGES,
-    "test_a_head_advances_from_where_it_is_alone": _TRANSACTIONS,
-    "test_the_content_of_large_documents_can_be_left_out": _RANGES,
-    "test_a_lease_is_its_holders_until_given_up": _CLOCK,
-    "test_a_lease_that_is_over_can_be_taken": _CLOCK,
-    "test_a_renewed_lease_lasts_from_then_on": _CLOCK,
+    "test_a_head_advances_only_from_its_known_position": _TRANSACTIONS,
+    "test_the_content_of_large_documents_can_be_withheld": _RANGES,
+    "test_a_lease_belongs_to_its_holder_until_released": _CLOCK,
+    "test_an_expired_lease_can_be_taken": _CLOCK,
+    "test_a_renewed_lease_expires_by_the_new_time": _CLOCK,
     "test_the_floor_rises_no_higher_than_a_pin": _CLOCK,
     "test_expired_pins_hold_nothing_and_are_dropped": _CLOCK,
-    "test_a_raise_is_told_with_its_age_until_it_is_swept": _CLOCK,
+    "test_a_raised_floor_has_an_age_until_it_is_swept": _CLOCK,
     "test_replies_are_dropped_once_nothing_else_needs_them": _HINTS,
-    "test_a_commit_without_changes_is_one_like_others": _HINTS,
+    "test_a_commit_without_changes_is_stored_like_any_other": _HINTS,
     "test_a_move_from_a_revision_makes_no_head": _UPSERTS,
     "test_a_move_that_is_too_large_is_rejected_alone": _SIZES,
     "test_a_swept_commit_is_found_under_its_keys_alone": _UNIONS,
     "test_replies_are_found_by_catalog_principal_and_key": _UNIONS,
-    "test_verdicts_are_replies": _UNIONS,
-    "test_of_two_verdicts_of_one_key_the_later_one_is_told": _UNIONS,
-    "test_of_a_commit_and_a_verdict_under_one_key_the_commit_is_told": _UNIONS,
-    "test_of_two_states_at_one_revision_the_same_stays_in_any_order": _RANGES,
+    "test_verdicts_are_found_like_replies": _UNIONS,
+    "test_of_two_verdicts_under_one_key_the_later_is_returned": _UNIONS,
+    "test_of_a_commit_and_a_verdict_under_one_key_the_commit_is_returned": _UNIONS,
+    "test_of_two_states_at_one_revision_the_same_one_wins_in_any_order": _RANGES,
     "test_the_commit_at_a_time_is_the_last_one_by_then": _HINTS,
 }
 
@@ -134,17 +134,17 @@ def store() -> MongoStore:
 class TestStore(
     StoreContract, VerdictsContract, ListingsContract, RetentionContract, LeasesContract
 ):
-    test_of_racing_moves_one_is_won = None  # type: ignore[assignment]
-    test_of_a_pin_and_a_compaction_that_race_one_is_refused = None  # type: ignore[assignment]
-    test_of_those_who_race_for_a_lease_one_has_it = None  # type: ignore[assignment]
+    test_exactly_one_of_several_racing_moves_is_won = None  # type: ignore[assignment]
+    test_of_a_racing_pin_and_compaction_one_is_refused = None  # type: ignore[assignment]
+    test_exactly_one_of_several_racing_holders_gets_a_lease = None  # type: ignore[assignment]
     # Ranges again, each with many parameters.
-    test_names_come_in_order_and_within_their_bounds = None
+    test_names_are_sorted_and_within_their_bounds = None
     test_a_document_comes_back_as_it_was_written = None  # type: ignore[assignment]
     test_attributes_come_back_as_they_were_written = None  # type: ignore[assignment]
 
 
 class TestUploads(UploadsContract):
-    test_of_room_that_is_asked_for_at_once_as_much_is_made_as_there_is = None  # type: ignore[assignment]
+    test_racing_requests_for_room_get_no_more_than_there_is = None  # type: ignore[assignment]
     test_a_part_put_many_times_at_once_is_there_once = None  # type: ignore[assignment]
 
     @pytest.fixture
@@ -153,7 +153,7 @@ class TestUploads(UploadsContract):
 
 
 class TestTokens(TokensContract):
-    test_one_of_many_revocations_counts = None  # type: ignore[assignment]
+    test_exactly_one_of_several_racing_revocations_counts = None  # type: ignore[assignment]
 
     @pytest.fixture
     def tokens(self, store: MongoStore) -> MongoTokens:

@@ -27,7 +27,7 @@ def upload(name: str = "u1", **fields: object) -> UploadRecord:
 class UploadsContract:
     """Subclasses give the fixture ``uploads``."""
 
-    def test_an_upload_comes_back_as_it_was_opened(self, uploads: UploadStore) -> None:
+    def test_an_upload_is_read_back_as_it_was_opened(self, uploads: UploadStore) -> None:
         made = upload()
         assert uploads.upload("c", "u1") is None
         uploads.create_upload(made)
@@ -35,7 +35,7 @@ class UploadsContract:
         assert uploads.upload("d", "u1") is None
         assert uploads.parts(made) == []
 
-    def test_parts_come_by_number(self, uploads: UploadStore) -> None:
+    def test_parts_are_listed_by_number(self, uploads: UploadStore) -> None:
         made, other = upload(), upload("u11")
         for number in (300, 2, 10, 0):
             content = b"\0\xff" * number
@@ -54,7 +54,9 @@ class UploadsContract:
         assert uploads.parts(made) == [new]
         assert uploads.part_content(made, 1) == b"new one"
 
-    def test_it_tells_who_holds_how_much(self, uploads: UploadStore) -> None:
+    def test_the_uploads_and_bytes_that_a_principal_holds_are_counted(
+        self, uploads: UploadStore
+    ) -> None:
         now_us = time.time_ns() // 1000
         assert uploads.held("ann", now_us) == (UploadsHeld(), UploadsHeld())
         anns = [upload(f"u{n}") for n in range(3)]
@@ -72,7 +74,7 @@ class UploadsContract:
         uploads.drop_upload(anns[1])
         assert uploads.held("ann", now_us) == (UploadsHeld(2, 20), UploadsHeld(1, 10))
 
-    def test_room_is_made_within_the_bound(self, uploads: UploadStore) -> None:
+    def test_room_is_granted_within_the_bound(self, uploads: UploadStore) -> None:
         made, gone = upload(), upload("u2")
         uploads.create_upload(made)
         assert uploads.make_room(made, 1, 6, 10)
@@ -86,9 +88,7 @@ class UploadsContract:
         uploads.end_upload(made)
         assert not uploads.make_room(made, 1, 1, 10)
 
-    def test_of_room_that_is_asked_for_at_once_as_much_is_made_as_there_is(
-        self, uploads: UploadStore
-    ) -> None:
+    def test_racing_requests_for_room_get_no_more_than_there_is(self, uploads: UploadStore) -> None:
         made = upload()
         uploads.create_upload(made)
         asked = [lambda n=n: uploads.make_room(made, n, 3, 10) for n in range(8)]
@@ -121,13 +121,13 @@ class UploadsContract:
         assert uploads.upload("c", "u11") == other
         assert len(uploads.parts(other)) == 1
 
-    def test_one_that_is_gone_isnt_ended_into_being(self, uploads: UploadStore) -> None:
+    def test_ending_a_dropped_upload_does_not_re_create_it(self, uploads: UploadStore) -> None:
         uploads.create_upload(made := upload())
         uploads.drop_upload(made)
         uploads.end_upload(made)
         assert uploads.upload(made.catalog, made.id) is None
 
-    def test_those_that_have_not_expired_are_counted(self, uploads: UploadStore) -> None:
+    def test_unexpired_uploads_are_counted(self, uploads: UploadStore) -> None:
         """To the second: what a database keeps of a time may be less than a microsecond."""
         made = upload()
         earlier_us, later_us = made.expires_us - 1_000_000, made.expires_us + 1_000_000

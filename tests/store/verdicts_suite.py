@@ -42,7 +42,7 @@ def knowing(move: HeadMove, judged: int, written: int = 0) -> HeadMove:
 class VerdictsContract:
     """Subclasses give the fixture ``store``."""
 
-    def test_verdicts_move_a_head_by_themselves(self, store: Store) -> None:
+    def test_verdicts_can_move_a_head_without_a_commit(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         assert store.move_heads([judging(verdict(1), verdict(2))]) == {"c": Moved.WON}
         found = store.tails(["c"])["c"]
@@ -50,7 +50,7 @@ class VerdictsContract:
         assert found.verdicts == (verdict(1), verdict(2))
         assert store.heads(["c"])["c"].judged == 2
 
-    def test_a_move_is_lost_to_verdicts_that_it_does_not_know(self, store: Store) -> None:
+    def test_a_move_that_does_not_know_of_verdicts_is_lost(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         store.move_heads([judging(verdict(1))])
         assert store.move_heads([judging(verdict(1))]) == {"c": Moved.LOST}
@@ -59,7 +59,7 @@ class VerdictsContract:
         assert store.move_heads([informed]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].verdicts == (verdict(1),)
 
-    def test_a_move_is_lost_where_another_verdict_has_the_number(self, store: Store) -> None:
+    def test_a_move_with_an_already_used_verdict_number_is_lost(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         store.move_heads([judging(replace(verdict(1), id="f" * 32))])
         assert store.tails(["c"])["c"].last_verdict == "f" * 32
@@ -69,7 +69,9 @@ class VerdictsContract:
         assert store.move_heads([informed]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].last_verdict == verdict(2).id
 
-    def test_of_a_commit_and_a_verdict_under_one_key_the_commit_is_told(self, store: Store) -> None:
+    def test_of_a_commit_and_a_verdict_under_one_key_the_commit_is_returned(
+        self, store: Store
+    ) -> None:
         """The verdict was over, and was written out late."""
         made = commit(2, idempotency=verdict(1).idempotency)
         for catalog in ("c", "d"):
@@ -81,7 +83,7 @@ class VerdictsContract:
             store.write_commits([mine])
             assert store.replies({catalog: [("ann", "v1")]}) == {(catalog, "ann", "v1"): mine}
 
-    def test_of_two_verdicts_of_one_key_the_later_one_is_told(self, store: Store) -> None:
+    def test_of_two_verdicts_under_one_key_the_later_is_returned(self, store: Store) -> None:
         """Whichever is written out last: another run of a version was refused, too."""
         first, second = verdict(1, key="k"), verdict(2, key="k")
         for both in ([first, second], [second, first], [first]):
@@ -131,7 +133,7 @@ class VerdictsContract:
         assert store.heads(["c", "d"]).keys() == {"c"}
         store.drop_uncommitted([])
 
-    def test_a_head_ends_only_where_it_was_found(self, store: Store) -> None:
+    def test_a_head_ends_only_at_its_known_position(self, store: Store) -> None:
         """Meanwhile there was a first commit, or another verdict."""
         for catalog in "cde":
             store.move_heads([judging(verdict(1, catalog=catalog), base=0)])
@@ -144,7 +146,7 @@ class VerdictsContract:
         assert store.heads(["c", "d", "e"]).keys() == {"c", "d"}
         assert store.heads(["c"])["c"].revision == 1
 
-    def test_where_a_head_ended_one_move_wins(self, store: Store) -> None:
+    def test_after_a_head_has_ended_exactly_one_move_wins(self, store: Store) -> None:
         """By whoever knew it, or found none."""
         for catalog, first in (
             ("c", knowing(move(commit(1)), 1)),
@@ -160,12 +162,14 @@ class VerdictsContract:
             assert store.heads([catalog])[catalog].revision == 1
         assert store.uncommitted(_LATER_US, 9) == []
 
-    def test_without_a_commit_there_is_nothing_to_keep(self, store: Store) -> None:
+    def test_without_a_commit_there_is_no_retention(self, store: Store) -> None:
         store.move_heads([judging(verdict(1), base=0)])
         assert store.retention("c") is None
         assert not store.set_pin("c", PinRecord("p", 0, _LATER_US, "ann"))
 
-    def test_a_head_with_verdicts_is_found_until_they_end(self, store: Store) -> None:
+    def test_a_head_with_verdicts_is_listed_as_open_until_they_are_written_out(
+        self, store: Store
+    ) -> None:
         store.move_heads([move(commit(1))])
         store.end_tails({"c": (1, 0)})
         store.move_heads([judging(verdict(1))])
@@ -175,7 +179,7 @@ class VerdictsContract:
         found = store.tails(["c"])["c"]
         assert (found.judged_written, found.verdicts) == (1, ())
 
-    def test_verdicts_are_replies(self, store: Store) -> None:
+    def test_verdicts_are_found_like_replies(self, store: Store) -> None:
         store.write_verdicts([verdict(1), verdict(2)], 60)
         store.write_verdicts([replace(verdict(1, key="v2"), id="another")], 60)
         asked = {"c": [("ann", "v1"), ("ann", "v2"), ("bob", "v1")], "d": [("ann", "v1")]}

@@ -75,7 +75,7 @@ def test_d2_a_stale_token_is_refused_and_no_list_add_is_lost(catalog: Catalog) -
     assert (len(tags), set(tags)) == (len(expected), expected)
 
 
-def test_d3_preconditions_over_several_aspects_hold_together(catalog: Catalog) -> None:
+def test_d3_preconditions_over_several_aspects_are_checked_together(catalog: Catalog) -> None:
     """Preconditions over several aspects, also ones that are not written, through one composite
     ETag."""
     catalog.put("schema;=%", {"fields": 1})
@@ -130,7 +130,7 @@ def test_of_two_writers_that_each_read_both_aspects_one_is_refused(catalog: Cata
         assert any(catalog.get(key).done()["on"] for key in "ab"), "both were switched off"
 
 
-def test_d4_a_delta_is_retried_by_the_server_where_it_was_asked_to(catalog: Catalog) -> None:
+def test_d4_the_server_retries_a_delta_if_asked(catalog: Catalog) -> None:
     """A delta with server-side retry; refused when its `test` side doesn't match; opt-in; the
     client sees one call."""
     seen = catalog.put("props", {"a": 1, "b": 1, "n": {}}).token
@@ -214,7 +214,7 @@ def test_d6_only_if_absent_is_a_condition(catalog: Catalog) -> None:
     catalog.get("absent").refused(404, "document_not_found")
 
 
-def test_d7_dates_are_conditions_but_tokens_tell_edits_of_one_moment_apart(
+def test_d7_dates_are_conditions_but_only_tokens_distinguish_edits_of_one_moment(
     service: Service, catalog: Catalog
 ) -> None:
     """If-Modified-Since / If-Unmodified-Since; two edits in one millisecond are told apart by
@@ -263,7 +263,7 @@ def test_d8_an_equal_value_makes_no_new_version(catalog: Catalog) -> None:
     assert catalog.put("a", {"x": True, "y": [True, {"z": None}]}).done()["changed"] is True
 
 
-def test_d9_the_default_budget_holds_and_a_spent_one_says_so(catalog: Catalog) -> None:
+def test_d9_the_default_retry_budget_suffices_and_running_out_is_reported(catalog: Catalog) -> None:
     """Retries exhausted: 503 with Retry-After, certainly not applied; the default budget holds
     under 64 clients on one aspect."""
     catalog.put("hot", {"tags": []})
@@ -336,7 +336,7 @@ def test_d10_list_items_are_addressed_by_primary_key(catalog: Catalog) -> None:
     assert set(fields()) == {"user.name"} | {f"f{n}" for n in range(8)}
 
 
-def test_d11_what_became_of_a_write_is_told_after_a_lost_answer(
+def test_d11_the_outcome_of_a_write_can_be_read_after_a_lost_answer(
     service: Service, catalog: Catalog
 ) -> None:
     """After a lost answer a client can ask what became of its write; feed and store never
@@ -371,7 +371,7 @@ def test_d11_what_became_of_a_write_is_told_after_a_lost_answer(
     )
 
 
-def test_d12_clients_of_one_aspect_do_not_wait_for_each_other_one_by_one(
+def test_d12_clients_of_one_aspect_do_not_wait_for_each_other_in_turn(
     catalog: Catalog, mongodb_uri: str, database_name: str
 ) -> None:
     """The contention formula of the RFC (the n-th client waits n round trips) doesn't hold: n
@@ -525,7 +525,7 @@ def test_d14_a_retried_patch_never_edits_another_item(catalog: Catalog) -> None:
     assert "once" in fields()
 
 
-def test_d15_who_validates_before_writing_conflicts_with_what_it_looked_at_alone(
+def test_d15_a_writer_that_validates_first_conflicts_only_with_what_it_read(
     catalog: Catalog,
 ) -> None:
     """n clients that validate before they write (`append`, `update` of the Python client) don't do

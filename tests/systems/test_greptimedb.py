@@ -116,7 +116,7 @@ def test_g2_renaming_a_table_needs_its_snapshot_and_a_free_name(catalog: Catalog
         assert catalog.get(INFO).done()["name"] == (new if renamed else snapshot["name"])
 
 
-def test_g3_altering_needs_the_snapshot_or_tells_the_current_value(catalog: Catalog) -> None:
+def test_g3_altering_needs_the_snapshot_or_returns_the_current_value(catalog: Catalog) -> None:
     """Alter and region failover: the key equals the snapshot, else the answer carries the current
     value so the caller can decide again."""
     create(catalog).done()
@@ -242,7 +242,7 @@ def test_g5_compares_on_equality_absence_inequality_and_order(catalog: Catalog) 
     assert catalog.commit(other["revision"])["succeeded"] is False
 
 
-def test_g6_replaying_a_transaction_whose_result_holds_changes_nothing(catalog: Catalog) -> None:
+def test_g6_replaying_a_transaction_that_is_already_done_changes_nothing(catalog: Catalog) -> None:
     """Replaying a transaction whose result already holds is a success that changes nothing."""
     info = {"name": "t", "version": 0}
     route = {"regions": [{"peer": 0}]}

@@ -54,7 +54,7 @@ def test_h1_a_change_carries_the_version_it_was_made_against(catalog: Catalog) -
     assert catalog.revision == 5
 
 
-def test_h2_the_refusal_says_where_it_is_now_and_what_changed(catalog: Catalog) -> None:
+def test_h2_a_refusal_shows_the_current_version_and_the_changes_since(catalog: Catalog) -> None:
     """The refusal returns the current version and what changed since."""
     catalog.put("tables/a", {"n": 1})
     catalog.patch(
@@ -145,7 +145,7 @@ def test_h4_an_export_is_everything_at_one_version(catalog: Catalog) -> None:
     assert catalog.export({"revision": 11})["metadata"] == dict.fromkeys(names, 10)
 
 
-def test_h5_a_touch_and_a_cascade_are_one_bump(catalog: Catalog) -> None:
+def test_h5_a_touch_and_a_cascade_raise_the_version_by_one(catalog: Catalog) -> None:
     """`touch` bumps the version without a change; a cascade is one atomic commit and one bump."""
     catalog.transaction(
         track("author"),
@@ -171,7 +171,7 @@ def test_h5_a_touch_and_a_cascade_are_one_bump(catalog: Catalog) -> None:
     assert catalog.export({"revision": 2})["metadata"] == before
 
 
-def test_h6_whoever_applied_the_feed_up_to_a_version_has_the_export_at_it(catalog: Catalog) -> None:
+def test_h6_a_follower_of_the_feed_at_a_version_equals_the_export(catalog: Catalog) -> None:
     """A follower that has applied the feed up to version v holds exactly the export at v."""
     done = threading.Event()
 
@@ -219,7 +219,7 @@ def test_h6_whoever_applied_the_feed_up_to_a_version_has_the_export_at_it(catalo
     assert len(told[2]) >= catalog.revision // 7, "page by page"
 
 
-def test_h7_a_change_without_a_version_never_fails_for_a_race(catalog: Catalog) -> None:
+def test_h7_a_change_without_a_version_never_fails_because_of_a_race(catalog: Catalog) -> None:
     """A change sent without a version never fails for a race: the server retries."""
     catalog.put("shared", {"n": 0})
     calls: list[Callable[[], Answer]] = []
@@ -239,7 +239,7 @@ def test_h7_a_change_without_a_version_never_fails_for_a_race(catalog: Catalog) 
     assert max(revisions) == catalog.revision
 
 
-def test_h8_whoever_shows_metadata_learns_that_it_is_stale_and_why(catalog: Catalog) -> None:
+def test_h8_a_page_that_shows_metadata_learns_that_it_is_stale_and_why(catalog: Catalog) -> None:
     """What a page that became stale is told: that it is, who changed what, and enough to reload or
     to re-apply the edit on top."""
     catalog.put("tables/a", {"comment": "", "columns": [], "owner": "me"})
@@ -276,7 +276,9 @@ def test_h8_whoever_shows_metadata_learns_that_it_is_stale_and_why(catalog: Cata
     assert overlap.refused(412, "precondition_failed")["overlap"]
 
 
-def test_h9_what_depends_on_a_range_is_refused_when_that_changed(catalog: Catalog) -> None:
+def test_h9_a_change_that_depends_on_a_range_is_refused_if_the_range_changed(
+    catalog: Catalog,
+) -> None:
     """Untracking a table is refused when somebody added a relationship to it since (a range that
     must be unchanged); an unrelated change doesn't refuse it."""
     catalog.transaction(track("author"), track("article")).done()
@@ -315,7 +317,7 @@ def test_h9_what_depends_on_a_range_is_refused_when_that_changed(catalog: Catalo
     assert (untracked.status == 200) == (first["key"] == "tables/author")
 
 
-def test_h11_a_change_is_taken_back_as_a_new_version(catalog: Catalog) -> None:
+def test_h11_undoing_a_change_makes_a_new_version(catalog: Catalog) -> None:
     """A change is taken back, or a catalog brought to what it was at a version, as a new version;
     what was changed since is named.
     """
@@ -374,7 +376,7 @@ def test_h11_a_change_is_taken_back_as_a_new_version(catalog: Catalog) -> None:
     assert [each["revision"] for each in catalog.commits()] == list(range(1, catalog.revision + 1))
 
 
-def test_h10_everything_under_a_prefix_is_replaced_by_what_is_sent(catalog: Catalog) -> None:
+def test_h10_everything_under_a_prefix_is_replaced_by_the_sent_documents(catalog: Catalog) -> None:
     """replace_metadata: everything under a prefix, or the whole catalog, is replaced by what is
     sent, atomically; what isn't in it goes."""
 

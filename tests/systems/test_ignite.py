@@ -253,7 +253,7 @@ def test_i4_states_are_found_by_version_and_by_time(catalog: Catalog) -> None:
             assert answer.refused(410, "revision_compacted")["oldest_revision"] == 4
 
 
-def test_i5_a_snapshot_replaces_what_is_below_it(catalog: Catalog) -> None:
+def test_i5_a_snapshot_replaces_everything_below_it(catalog: Catalog) -> None:
     """A snapshot at N replaces the entries up to N; a second snapshot at or below N says that one
     exists; state and lookups at and above N are unchanged by it."""
     build_history(catalog)
@@ -296,7 +296,7 @@ def test_i5_a_snapshot_replaces_what_is_below_it(catalog: Catalog) -> None:
     assert catalog.put("tables/a", {}).revision == 14
 
 
-def test_i6_replaying_what_is_retained_gives_the_current_state(
+def test_i6_replaying_the_retained_history_gives_the_current_state(
     catalog: Catalog, mongodb_uri: str, systems_database: str
 ) -> None:
     """Recovery: replaying from the earliest retained version to the head gives exactly the current
@@ -475,7 +475,7 @@ def test_i9_commit_times_increase_strictly(catalog: Catalog) -> None:
         assert catalog.export({"at": commit["time"]})["resource_version"] == commit["revision"]
 
 
-def test_i10_commands_may_allow_for_what_is_there_and_errors_name_the_field(
+def test_i10_commands_may_accept_existing_objects_and_errors_name_the_field(
     catalog: Catalog,
 ) -> None:
     """`if_exists` / `if_absent` forms of commands; validation errors name the offending field."""

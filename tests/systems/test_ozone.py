@@ -100,7 +100,9 @@ def test_o3_attributes_survive_a_replace_and_their_change_is_a_conflict(
     assert catalog.get_attributes(KEY).done() == {"acl": {"read": ["hive"]}}
 
 
-def test_o4_what_becomes_of_attributes_is_said_not_guessed(catalog: Catalog, existing: str) -> None:
+def test_o4_attributes_are_kept_cleared_or_replaced_explicitly(
+    catalog: Catalog, existing: str
+) -> None:
     """Attributes on replace: keep, replace or clear is explicit, never guessed from null."""
     assert catalog.get(KEY).token == existing
     for number, (mode, expected) in enumerate(
@@ -154,7 +156,7 @@ def test_o5_a_key_is_created_only_if_absent_through_both_phases(catalog: Catalog
             answer.refused(409, "upload_conflict")
 
 
-def test_o6_refused_at_open_and_lost_at_commit_are_told_apart(
+def test_o6_a_refusal_at_open_and_a_lost_race_at_commit_have_different_codes(
     catalog: Catalog, existing: str
 ) -> None:
     """Refused at open: 412. Lost the race at commit: a conflict of its own."""
@@ -172,9 +174,7 @@ def test_o6_refused_at_open_and_lost_at_commit_are_told_apart(
     catalog.commit_upload(upload).refused(409, "upload_conflict")
 
 
-def test_o7_conditions_that_contradict_or_say_nothing_are_refused(
-    catalog: Catalog, existing: str
-) -> None:
+def test_o7_contradictory_or_empty_conditions_are_refused(catalog: Catalog, existing: str) -> None:
     """Contradictory or empty conditions: 400."""
     before = everything(catalog)
     contradictions: tuple[dict[str, Any], ...] = (
@@ -231,7 +231,7 @@ def test_o8_a_delete_may_carry_a_token(catalog: Catalog, existing: str) -> None:
     assert catalog.get_attributes(KEY).done() == {}, "attributes don't come back"
 
 
-def test_o9_a_stale_upload_cannot_replace_what_was_deleted_or_made_again(
+def test_o9_a_stale_upload_cannot_replace_a_deleted_or_re_created_key(
     catalog: Catalog, existing: str
 ) -> None:
     """A key deleted, or deleted and made again, in between cannot be replaced by a stale upload.
@@ -264,7 +264,7 @@ def test_o9_a_stale_upload_cannot_replace_what_was_deleted_or_made_again(
     catalog.commit_upload(catalog.uploaded("other", {"v": 1}, if_none_match="*")).done(201)
 
 
-def test_o10_an_open_upload_holds_nobody_up_and_expires(
+def test_o10_an_open_upload_blocks_nobody_and_expires(
     mongodb_uri: str, systems_database: str, catalog: Catalog, existing: str,
     eventually: Callable[..., Any],
 ) -> None:  # fmt: skip

@@ -20,6 +20,6 @@ def test_every_row_has_exactly_one_test() -> None:
     assert named == Counter(ROWS)
 
 
-def test_every_row_is_told_by_the_docstring_of_its_test() -> None:
+def test_the_test_of_every_row_has_a_docstring() -> None:
     untold = [each.name for each in _tests() if row_of(each.name) and not ast.get_docstring(each)]
     assert untold == []
