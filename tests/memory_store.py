@@ -39,6 +39,7 @@ from gateway.model import (
 )
 from gateway.store.contract import (
     CLAIMS_MAX,
+    NEVER_US,
     PROGRESS,
     RANGE_BYTES_MAX,
     SCANNED_BYTES_MAX,
@@ -361,12 +362,14 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                         head, written=revision, tail=(), judged_written=judged, verdicts=()
                     )
 
-    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
+    def open_tails(
+        self, before_us: int, limit: int, skip: int = 0, *, after_us: int = NEVER_US
+    ) -> Sequence[Head]:
         with self._lock:
             found = [
                 head
                 for head in self._heads.values()
-                if (head.tail or head.verdicts) and head.time_us < before_us
+                if (head.tail or head.verdicts) and not before_us <= head.time_us <= after_us
             ]
         return [replace(head, tail=None, verdicts=None) for head in found[skip : skip + limit]]
 

@@ -53,14 +53,21 @@ class Janitor:
                 _log.info("the janitor can't reach the database: %s", error)
 
     def run_round(self) -> None:
-        """Empty the tails of all heads that haven't moved for a while. Raises StoreUnreachable."""
+        """Empty the tails of all heads that haven't moved for a while. Raises StoreUnreachable.
+
+        If a head's time is in the future by this clock, nothing says when the head moved, so its
+        tail is emptied, too. If the clock of one gateway was ahead, even for a moment, the commit
+        times of its catalogs stay ahead until all clocks have caught up.
+        """
         self._holder = self._holder or self._runtime.new_id()
-        before_us = self._runtime.now_us() - _LEFT_US
+        now_us = self._runtime.now_us()
         kept = 0  # tails seen so far that couldn't be emptied
         for _ in range(_PAGES_MAX):
             if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
                 return
-            left = self._store.open_tails(before_us, _HEADS_AT_ONCE, kept)
+            left = self._store.open_tails(
+                now_us - _LEFT_US, _HEADS_AT_ONCE, kept, after_us=now_us + _LEFT_US
+            )
             kept += len(left) - self._end(left)
             if len(left) < _HEADS_AT_ONCE:
                 return

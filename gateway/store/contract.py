@@ -99,6 +99,8 @@ class Undecoded(Sequence[_T]):
     __hash__ = None  # type: ignore[assignment]
 
 
+# Later than any time.
+NEVER_US: Final = 1 << 62
 # The most claims in the line for one head.
 CLAIMS_MAX: Final = 64
 # The most keys of one ``list_commits``. MongoDB merges their commits in order; above 200 keys, it
@@ -214,9 +216,12 @@ class Store(Protocol):
         there is written out. A hint that saves work; correctness doesn't depend on it.
         """
 
-    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
+    def open_tails(
+        self, before_us: int, limit: int, skip: int = 0, *, after_us: int = NEVER_US
+    ) -> Sequence[Head]:
         """At most ``limit`` heads that have a tail and whose last commit was made before
-        ``before_us``, without those tails, after the first ``skip`` of such heads.
+        ``before_us`` or after ``after_us``, without those tails, after the first ``skip`` of such
+        heads.
 
         Their order is arbitrary, but stays the same as long as no head moves.
         """

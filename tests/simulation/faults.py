@@ -31,6 +31,7 @@ from gateway.model import (
     bare,
 )
 from gateway.store.contract import (
+    NEVER_US,
     CommitSignals,
     MoveResult,
     Rejected,
@@ -144,8 +145,11 @@ class FaultyStore:
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
         self._write([partial(self._inner.write_verdicts, [each], kept_s) for each in verdicts])
 
-    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
-        return self._read([lambda: self._inner.open_tails(before_us, limit, skip)])[0]
+    def open_tails(
+        self, before_us: int, limit: int, skip: int = 0, *, after_us: int = NEVER_US
+    ) -> Sequence[Head]:
+        read = partial(self._inner.open_tails, before_us, limit, skip, after_us=after_us)
+        return self._read([read])[0]
 
     def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
         return self._read([lambda: self._inner.uncommitted(before_us, limit)])[0]

@@ -59,6 +59,19 @@ def world() -> World:
     return World()
 
 
+def test_the_tail_of_a_clock_that_was_ahead_is_emptied(world: World) -> None:
+    """The next commits of the catalog get later times, until the other clocks have caught up."""
+    ahead = SetClock()
+    ahead.passed_s = 24 * HOUR_S
+    applied(GatewayService(world.store, ahead, ServiceLimits()).write("c", "k", put(1)).outcome)
+
+    def is_ended() -> bool:
+        world.pass_time(0)
+        return not world.store.open_tails(1 << 60, 9)
+
+    wait_until(is_ended)
+
+
 def refused_with(outcome: Outcome, error: type[Exception]) -> None:
     assert isinstance(outcome, Refused)
     assert isinstance(outcome.error, error)

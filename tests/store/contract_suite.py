@@ -127,6 +127,8 @@ class StoreContract:
         assert sorted(each.catalog for each in found) == ["a", "b"]
         assert all(each.tail is None for each in found)
         assert len(store.open_tails(age_us + 1, 1)) == 1
+        later = store.open_tails(0, 9, after_us=age_us - 1)
+        assert [each.catalog for each in later] == ["b"]
 
     def test_an_existing_commit_shows_that_everything_up_to_it_is_written_out(
         self, store: Store

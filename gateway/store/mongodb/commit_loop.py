@@ -11,6 +11,7 @@ from gateway import memory
 from gateway.model import Claim, CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.store.contract import (
     CLAIMS_MAX,
+    NEVER_US,
     ForeignRecord,
     Moved,
     MoveResult,
@@ -123,8 +124,11 @@ class LoopPart(StorePart):
         if updates:
             self._on.bulk(self._on.catalogs.bulk_write, updates)
 
-    def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
-        query = {"open": True, "time_us": {"$lt": before_us}}
+    def open_tails(
+        self, before_us: int, limit: int, skip: int = 0, *, after_us: int = NEVER_US
+    ) -> Sequence[Head]:
+        made = [{"time_us": {"$lt": before_us}}, {"time_us": {"$gt": after_us}}]
+        query = {"open": True, "$or": made}
         for _ in range(_TAKE_OVER_TRIES):
             with self._on.reading() as session:
                 cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
