@@ -57,6 +57,7 @@ A ``Contradiction`` isn't a refusal: it says what is wrong with the database.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self, TypeVar
 
@@ -157,6 +158,23 @@ def to_log(error: Exception) -> tuple[str, Exception | None]:
     if isinstance(error, Contradiction) and error.names_record:
         return f": {error}; see `gateway verify`", None
     return "", error
+
+
+class UnreachableLog:
+    """Logs why the database can't be reached; no answer says it, as strangers might read it.
+
+    At most once a second, because everything fails then.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._next_at = 0.0
+
+    def note(self, why: BaseException, now: float) -> None:
+        """``now`` is the monotonic time."""
+        if now >= self._next_at:
+            self._next_at = now + 1.0
+            self._log.warning("the database can't be reached: %s", why)
 
 
 class CommitError(GatewayError):

@@ -28,7 +28,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, zip_longest
 
@@ -59,6 +59,7 @@ from gateway.errors import (
     MemoryFull,
     QueueFull,
     StoreUnavailable,
+    UnreachableLog,
     to_log,
 )
 from gateway.memory import Memory
@@ -180,6 +181,7 @@ class RoundParts:
     rules: Rules
     meters: Meters = NO_METERS
     memory: Memory | None = None  # of the process; None: it isn't counted
+    unreachable: UnreachableLog = field(default_factory=lambda: UnreachableLog(_log))
 
 
 def _needs_move(decision: Decision) -> bool:
@@ -291,7 +293,7 @@ class Round:
     def _give_back(self, error: StoreUnreachable) -> None:
         """Put the batches back, because nothing was sent for any of them. They are tried again
         while there is time; if one of them may be at fault, each is tried alone."""
-        _log.warning("the database can't be reached: %s", error)
+        self._parts.unreachable.note(error, self._parts.runtime.monotonic())
         pause_s = _PAUSE_UNREACHABLE_S
         if not isinstance(error, Unsent):  # then no catalog is at fault
             self._parts.queue.suspects.note_failure(self._batches)

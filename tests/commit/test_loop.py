@@ -55,6 +55,19 @@ def break_off() -> None:
     raise StoreUnreachable("the connection broke")
 
 
+def test_a_database_that_refuses_at_once_does_not_flood_the_log(
+    store: WatchedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each round fails then, and the next one begins soon."""
+    refusals = iter(range(5))
+    store.before["tails"] = lambda: break_off() if next(refusals, None) is not None else None
+    begun = time.monotonic()
+    applied(gateway(store, deadline_ms=WAIT_MS).write("c", "k", put(1)).outcome)
+    logged = [each for each in caplog.messages if "the connection broke" in each]
+    assert 1 <= len(logged) <= 1 + time.monotonic() - begun
+    assert next(refusals, None) is None
+
+
 def timing_out_at(
     store: WatchedStore, calls: dict[str, Callable[[], None]], call: str
 ) -> GatewayService:

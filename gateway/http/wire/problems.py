@@ -60,23 +60,7 @@ class Refusal:
     retry_after_s: int | None = None
 
 
-class _Unreachable:
-    """Logs why the database can't be reached; no answer says it, as strangers might read it.
-
-    At most once a second, because every request is refused then.
-    """
-
-    def __init__(self) -> None:
-        self._next_at = 0.0
-
-    def log(self, why: BaseException) -> None:
-        now = time.monotonic()
-        if now >= self._next_at:
-            self._next_at = now + 1.0
-            _log.warning("the database can't be reached: %s", why)
-
-
-_unreachable = _Unreachable()
+_unreachable = errors.UnreachableLog(_log)
 
 
 def problem_answer(error: Exception, observed: Observed) -> Answer:
@@ -86,7 +70,7 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
     problem = problem_of(error)
     of_store = errors.StoreUnavailable | errors.UnknownOutcome
     if isinstance(error, of_store) and error.__cause__ is not None:
-        _unreachable.log(error.__cause__)
+        _unreachable.note(error.__cause__, time.monotonic())
     if problem is None:
         detail = "the gateway has a defect; it was logged"
         if isinstance(error, errors.Contradiction):
