@@ -47,6 +47,20 @@ def test_a_member_that_is_elected_again_is_recognized(
     store.close()
 
 
+def test_a_refusal_that_comes_late_does_not_hide_a_primary(
+    alone: Member, eventually: Eventually
+) -> None:
+    """The member stepped down and is primary again, before the driver sees that answer."""
+    rare = "heartbeatFrequencyMS=600000"
+    store = connect(f"{direct_uri(alone)}&{rare}", f"test_{uuid4().hex}", timeout_ms=500)
+    eventually(lambda: answers(store))
+    refusal = {"failCommands": ["find"], "errorCode": 10107, "appName": "metadata-gateway"}
+    with alone.stalled("failCommand", **refusal), pytest.raises(StoreUnreachable):
+        store.documents({"c": ["k"]})
+    eventually(lambda: answers(store))
+    store.close()
+
+
 def direct_uri(member: Member) -> str:
     """The only member there is, which the driver would ask again and again, without a pause."""
     return f"mongodb://{member.address}/?directConnection=true&retryReads=false"

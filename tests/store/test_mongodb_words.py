@@ -49,6 +49,11 @@ def client(*kinds: str) -> Any:
             "m0:27017: [Errno 111] Connection refused",
         ),
         (
+            ("Unknown",),
+            "not primary, full error: RawBSONDocument(b'$clusterTime') (configured timeouts: ), x",
+            "not primary",
+        ),
+        (
             ("RSSecondary", "Unknown"),
             "No replica set members match selector",
             "there is no primary among m0:27017, m1:27017: is a majority of the members up?",

@@ -106,6 +106,8 @@ _QUOTED_QUERY: Final = re.compile(r"Tree: .* planner returned error :: caused by
 # A client isn't replaced before this age: a MongoDB that never supports sessions must not get a new
 # one for every call.
 _REPLACED_AFTER_S: Final = 1.0
+# How often a member says what it is, if nothing changes.
+_HEARTBEAT_MS: Final = 1_000
 # How long a read waits for a primary after a call has waited for one in vain.
 _AWAY_WAIT_S: Final = 0.9
 # How long closing a replaced client may take.
@@ -150,6 +152,10 @@ class Connection:
                 # With polling, a member that was elected twice between two polls would seem to have
                 # been primary all the time, and may read from before its last election.
                 serverMonitoringMode="stream",
+                # The driver doesn't see that an error with raw details ("not primary") is older
+                # than what the member has said of itself since. So it takes it for no primary,
+                # until the member says again what it is, which it does this often.
+                heartbeatFrequencyMS=_HEARTBEAT_MS,
                 appname=appname,
             )
 
@@ -530,12 +536,14 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
             f"the MongoDB user may not do {command} on {database}.{collection}: it needs the role"
             f" readWrite in database {database}"
         )
+    # The answer of a member, which also a vain wait for a primary quotes if it was the last thing
+    # that was heard of the member.
+    text = str(error).partition(", full error: ")[0]
     if not isinstance(error, ServerSelectionTimeoutError):
-        return _QUOTED_QUERY.sub(": ", str(error).partition(", full error: ")[0])
+        return _QUOTED_QUERY.sub(": ", text)
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
         members = ", ".join(sorted(map(_address_text, servers)))
         return f"there is no primary among {members}: is a majority of the members up?"
-    text = str(error)
     if _GUESS in text:  # the members answered before, so their names aren't to blame
         return f"none of {', '.join(sorted(map(_address_text, servers)))} can be reached"
     return text.partition(" (configured timeouts")[0].partition(", Timeout:")[0]
