@@ -158,7 +158,8 @@ class CheckedBodies:
     """The app, with request bodies that are whole, or raise an error when they are read.
 
     A read raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
-    `ClientDisconnected`, also a bad request, for a body that ended before its `Content-Length`.
+    `ClientDisconnected`, also a bad request, for a body that ended before its `Content-Length`, or
+    whose connection broke.
     `limits` bound all bodies that this process is receiving.
     """
 
@@ -251,7 +252,7 @@ class _CheckedBody:
         try:
             with self._under_way.patience(source, deadline):
                 data = read(size)
-        except NoMoreData as error:
+        except (NoMoreData, OSError) as error:  # the connection has ended, in whatever way
             raise ClientDisconnected from error
         except ParseException as error:
             raise BadRequest(f"the request body is broken: {error}") from error

@@ -269,6 +269,24 @@ def test_a_body_in_chunks_of_one_byte_is_refused_and_the_connection_closed(
     assert Server(gateway.port).send("GET", "/v1/catalogs").status == 200
 
 
+def test_a_client_that_resets_its_connection_amid_a_body_meets_no_defect(
+    mongodb_uri: str, database_name: str, eventually: Eventually
+) -> None:
+    head = b"PUT /v1/catalogs/c/documents/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+    head += b"Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n"
+    with (
+        RunningGateway(mongodb_uri, database_name, workers=1, access_log=True) as gateway,
+        connected(gateway.port) as (client,),
+    ):
+        client.sendall(head)
+        assert b"100 Continue" in client.recv(1 << 16)  # it reads the body
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        eventually(lambda: '"route":' in gateway.log(), PATIENCE_S)
+        assert '"status":400' in gateway.log()
+        assert '"level":"error"' not in gateway.log()
+
+
 def test_a_body_in_small_chunks_is_taken(gateway: RunningGateway) -> None:
     """Of eight bytes, with extensions and without, wherever packets end."""
     number = 20_000

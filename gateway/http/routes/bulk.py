@@ -29,7 +29,7 @@ from itertools import chain
 from tempfile import TemporaryFile
 from typing import IO, Any, Final, NamedTuple
 
-from werkzeug.exceptions import ClientDisconnected, HTTPException
+from werkzeug.exceptions import HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from gateway import cpu, memory
@@ -273,9 +273,6 @@ class _Run:
             self._lines.put(splitter.finish())
         except HTTPException as error:
             self._broken = error
-        except OSError as error:
-            _log.debug("the body of bulk request %s broke off: %s", self._name, error)
-            self._broken = ClientDisconnected()
         except Exception:  # noqa: BLE001 - the sender tells the client
             _log.exception("the reader of bulk request %s failed", self._name)
             self._failed = True
