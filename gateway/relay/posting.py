@@ -163,9 +163,7 @@ class Deliverer:
             for name, value in sent.items():
                 connection.putheader(name, value)
             connection.putheader("Content-Length", str(len(body)))
-            connection.endheaders(body)
-            response = connection.getresponse()
-            return response.status, response.reason, response.headers.get("Retry-After", "")
+            return _sent(connection, body)
         except (OSError, http.client.HTTPException, ValueError) as error:
             if is_over or isinstance(error, TimeoutError):
                 raise TimeoutError from error
@@ -178,6 +176,25 @@ class Deliverer:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+def _sent(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, str, str]:
+    """The status and reason of the answer to ``body``, and its ``Retry-After``."""
+    try:
+        connection.endheaders(body)
+    except OSError:
+        # The receiver may have refused it before it took all of it.
+        with suppress(OSError, http.client.HTTPException):
+            refused = _answered(connection)
+            if not 200 <= refused[0] < 300:
+                return refused
+        raise
+    return _answered(connection)
+
+
+def _answered(connection: http.client.HTTPConnection) -> tuple[int, str, str]:
+    response = connection.getresponse()
+    return response.status, response.reason, response.headers.get("Retry-After", "")
 
 
 def _reason(error: Exception) -> str:

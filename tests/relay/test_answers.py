@@ -109,3 +109,26 @@ def test_the_reason_of_a_receiver_is_shown_as_plain_text() -> None:
     with answering(start) as url, pytest.raises(Undelivered) as failed:
         deliver(url)
     assert failed.value.detail == "the receiver answered 503 No ?[31m ???"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(b"429", "answered_429"), (b"204", "unreachable")],
+    ids=["refused", "taken"],
+)
+def test_a_refusal_counts_though_the_receiver_took_only_the_head(status: bytes, code: str) -> None:
+    """An answer that all went well doesn't: the receiver can't have the events."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse() -> None:
+            with listening.accept()[0] as connection:
+                connection.recv(64)
+                connection.sendall(b"HTTP/1.1 %b No\r\nRetry-After: 7\r\n\r\n" % status)
+
+        threading.Thread(target=refuse, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/in"
+        body = bytes(32 << 20)  # more than the buffers on the way take
+        with pytest.raises(Undelivered) as failed:
+            Deliverer(ThreadRuntime(), deadline_s=WAIT_S).post(url, body, {}, lambda: True)
+    assert failed.value.code == code
+    assert failed.value.retry_after_s == (7 if code == "answered_429" else 0)
