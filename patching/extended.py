@@ -275,6 +275,13 @@ def says_what_was_read(patch: ExtendedPatch) -> bool:
     return any(isinstance(each, Predicate) and says(each) for each in patch)
 
 
+def changes_only(patch: ExtendedPatch, at: Tokens) -> bool:
+    """Whether `patch` changes nothing outside of the value at `at`."""
+    changed = [each.tokens for each in patch if not isinstance(each, Predicate)]
+    changed += [each.source_tokens for each in patch if isinstance(each, Move)]
+    return all(tokens[: len(at)] == at for tokens in changed)
+
+
 def is_extended(patch: object) -> bool:
     """Whether `patch`, decoded JSON, needs `parse_extended`: it is a list in which an operation
     isn't one of RFC 6902's, or has the option `create_parents` or `if_exists`. Malformed operations

@@ -28,6 +28,7 @@ from mcp.server.mcpserver.exceptions import (
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, RequestBodyLimitMiddleware
 from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
@@ -51,6 +52,9 @@ from mcp.types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, ToolRefused, marked
 from patching import join_pointer
@@ -156,8 +160,8 @@ class Listening(ListenHandler):
 
 
 class AgentServer(MCPServer[Any]):
-    """A server that answers every request on stdin, even a malformed one, because its client
-    waits."""
+    """A server that answers every request, even a malformed one, because its client waits. What
+    isn't what its client meant is refused."""
 
     listening: Listening
 
@@ -173,6 +177,14 @@ class AgentServer(MCPServer[Any]):
             lines.answer = answers.send
             lowlevel = self._lowlevel_server
             await lowlevel.run(messages, answers, lowlevel.create_initialization_options())
+
+    def streamable_http_app(self, **terms: Any) -> Starlette:
+        app = super().streamable_http_app(**terms)
+        app.add_middleware(_PostedMessages)
+        app.add_middleware(  # comes first
+            RequestBodyLimitMiddleware, max_body_size=DEFAULT_MAX_REQUEST_BODY_SIZE
+        )
+        return app
 
 
 class _Lines:
@@ -209,20 +221,37 @@ class _Lines:
         stdin = os.dup(sys.stdin.fileno())
         async for line in anyio.wrap_file(os.fdopen(stdin, "rb", closefd=False)):
             try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                code = PARSE_ERROR if first["type"] == "json_invalid" else INVALID_REQUEST
-                why = first["msg"]
+                self._received(_message(line))
+            except _NotMeant as refused:
+                for answer in refused.answers:
+                    await self.answer(SessionMessage(answer))
             else:
-                misread = _misread(line, message)
-                if misread is None:
-                    self._received(message)
-                    yield line.decode()
-                    continue
-                code, why = INVALID_REQUEST, misread
-            for answer in _malformed(line, code, why):
-                await self.answer(SessionMessage(answer))
+                yield line.decode()
+
+
+class _PostedMessages:
+    """An ASGI application that passes on posts to ``app``, if they hold messages; it answers the
+    others. Their bodies come in one piece."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pieces: list[Message] = []
+        if scope["type"] == "http" and scope["method"] == "POST":
+            pieces.append(await receive())
+            try:
+                _message(pieces[0].get("body", b""))
+            except _NotMeant as refused:
+                text = refused.posted.model_dump_json(by_alias=True)
+                answer = Response(text, status_code=400, media_type="application/json")
+                await answer(scope, receive, send)
+                return
+
+        async def taken() -> Message:
+            return pieces.pop() if pieces else await receive()
+
+        await self._app(scope, taken, send)
 
 
 class _Answers:
@@ -250,20 +279,40 @@ class _Answers:
         await self.aclose()
 
 
-def _misread(line: bytes, message: JSONRPCMessage) -> str | None:
-    """Why ``message`` isn't what the client meant by ``line``."""
+class _NotMeant(Exception):
+    """``line`` holds no message, or not the one that its client meant."""
+
+    def __init__(self, line: bytes, code: int, why: str) -> None:
+        super().__init__(why)
+        self._line = line
+        self._said = ErrorData(code=code, message=why)
+
+    @property
+    def answers(self) -> list[JSONRPCError]:
+        """Empty if nobody waits for one."""
+        named = _named(self._line) if self._line.strip() else ()
+        return [JSONRPCError(jsonrpc="2.0", id=each, error=self._said) for each in named]
+
+    @property
+    def posted(self) -> JSONRPCError:
+        """The answer over HTTP, where each post has one."""
+        return next(iter(self.answers), JSONRPCError(jsonrpc="2.0", id=None, error=self._said))
+
+
+def _message(line: bytes) -> JSONRPCMessage:
+    """The message in ``line``. Raises _NotMeant."""
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        code = PARSE_ERROR if first["type"] == "json_invalid" else INVALID_REQUEST
+        raise _NotMeant(line, code, first["msg"]) from error
     if isinstance(message, JSONRPCNotification) and _named(line):
-        return "the id must be an integer or a string"
+        raise _NotMeant(line, INVALID_REQUEST, "the id must be an integer or a string")
     if (twice := repeated_member(line, b"")) is not None:
-        return f"it has the member '{join_pointer(twice)}' twice"
-    return None
-
-
-def _malformed(line: bytes, code: int, why: str) -> list[JSONRPCError]:
-    """The answer to a line that holds no message; empty if nobody waits for one."""
-    named = _named(line) if line.strip() else ()
-    said = ErrorData(code=code, message=why)
-    return [JSONRPCError(jsonrpc="2.0", id=each, error=said) for each in named]
+        why = f"it has the member '{join_pointer(twice)}' twice"
+        raise _NotMeant(line, INVALID_REQUEST, why)
+    return message
 
 
 def _named(line: bytes) -> tuple[int | str | None, ...]:

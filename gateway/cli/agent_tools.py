@@ -6,7 +6,8 @@ documents are data of others; each result names the members that may hold any (`
 
 An agent can't overwrite what it hasn't seen: a change needs the token of what was read, or a
 `test`; an apply to an existing document the token. A result has a token only if the agent knows
-the whole document then. It undoes only its commits, which name it, and which its principal made.
+the document then; that of a part names the part. It undoes only its commits, which name it, and
+which its principal made.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from patching.client import (
 from patching.client.errors import NotAuthorized, PreconditionFailed, Problem
 from patching.client.results import Written
 from patching.client.terms import WriteTerms
-from patching.extended import says_what_was_read
+from patching.extended import changes_only, says_what_was_read
 from patching.pointers import find as found_at
 from patching.values import encoded_bytes
 
@@ -57,7 +58,8 @@ _MEMBERS_MAX: Final = 200
 _NAME: Final = re.compile(r"[\w.@:/+ -]{1,100}", re.ASCII).fullmatch
 _MARK: Final = "[agent"
 
-_TOKEN: Final = re.compile(r'[0-9a-f]+-[0-9a-f]{8}|"[0-9a-f]+-[0-9a-f]{8}"').fullmatch
+# A document's version, and the pointer of the part that was read.
+_TOKEN: Final = re.compile(r'("?)([0-9a-f]+-[0-9a-f]{8})\1(?: (/.*))?', re.DOTALL).fullmatch
 
 _NO_KEYS: Final[Mapping[str, Sequence[str]]] = {}
 
@@ -241,8 +243,9 @@ class AgentTools:
             Field(description="a revision of the catalog: read the document as it was then"),
         ] = None,
     ) -> Result:
-        """Read the value at ``pointer``, with the document's token and the owners of its fields. If
-        the value is too large, the result has the sizes of its members instead."""
+        """Read the value at ``pointer``, with the owners of its fields and a token, which is good
+        for changes of this value alone. If the value is too large, the result has the sizes of its
+        members instead, and no token."""
         self.scope.require(key)
         tokens = _tokens(pointer)
         documents = self._catalog(catalog)
@@ -260,8 +263,7 @@ class AgentTools:
             or f"{pointer}/".startswith(f"{leaf.pointer}/")
         ]
         return {
-            **_value(value, pointer),
-            "token": document.etag,
+            **_with_token(value, pointer, document.etag),
             "revision": document.catalog_revision,
             "owners": (listed := _fitting(within)),
             "owners_left_out": len(within) - len(listed),
@@ -305,10 +307,11 @@ class AgentTools:
         self.scope.require_writable()
         self.scope.require(key)
         patch = self._parsed(catalog, key, operations, list_keys)
-        if not token and not says_what_was_read(patch):
+        has_read = bool(token) and changes_only(patch, _tokens(_parted(token)[1]))
+        if not has_read and not says_what_was_read(patch):
             detail = (
-                "send the token of what you read, or add a 'test' operation of what you saw"
-                " ('undefined' where there was nothing)"
+                "send the token of the value that you read and change, or add a 'test' operation of"
+                " what you saw ('undefined' where there was nothing)"
             )
             refused: Result = {"code": "precondition_required", "detail": detail, "applied": "no"}
             raise ToolRefused(self._beside(refused, catalog, key))
@@ -336,7 +339,11 @@ class AgentTools:
         you read, because fields without an owner are overwritten."""
         self.scope.require_writable()
         self.scope.require(key)
-        _require_token(token)
+        etag, part = _parted(token)
+        if not _has_only(wanted, part):
+            detail = f"the token is for changes at {part!r} alone: read the rest, too"
+            refused = {"code": "precondition_required", "detail": detail, "applied": "no"}
+            raise ToolRefused(self._beside(refused, catalog, key))
         terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
         try:
             written = self._written(
@@ -347,9 +354,9 @@ class AgentTools:
                     wanted,
                     manager=self.agent.name,
                     conflict="skip" if skip_what_others_own else "refuse",
-                    if_match=token or None,
-                    if_absent=not token,
-                    rebase=bool(token),
+                    if_match=etag or None,
+                    if_absent=not etag,
+                    rebase=bool(etag),
                     **terms,
                 ),
             )
@@ -466,7 +473,7 @@ class AgentTools:
         dry_run: bool,
     ) -> Written:
         self.scope.require(key)
-        _require_token(token)
+        etag, _ = _parted(token)
         self._parsed(catalog, key, operations, list_keys)
         terms = self._terms(why, call_id, dry_run=dry_run)
         return self._written(
@@ -475,8 +482,8 @@ class AgentTools:
             lambda: self._catalog(catalog).patch(
                 key,
                 operations,
-                if_match=token or None,
-                rebase=bool(token),
+                if_match=etag or None,
+                rebase=bool(etag),
                 array_primary_keys=list_keys,
                 **terms,
             ),
@@ -524,6 +531,7 @@ class AgentTools:
 
     def _result(self, written: Written, token: str) -> Result:
         """The result of what was written on the document of ``token``, or on what is there."""
+        etag, part = _parted(token)
         changes = [
             {
                 "key": each.get("key"),
@@ -535,21 +543,46 @@ class AgentTools:
         return {
             "changed": written.changed,
             "dry_run": written.dry_run,
-            "token": written.etag if _knows_all(written, token) else None,
+            "token": _token(written.etag, part) if _knows_all(written, etag) else None,
             "revision": written.catalog_revision,
             "replayed": written.replayed,
             **({"changes": changes} if written.dry_run else {}),  # `history` has those of a commit
         }
 
 
-def _knows_all(written: Written, token: str) -> bool:
-    """Whether the agent knows the whole document afterwards, if it knew that of ``token``: what
-    others changed meanwhile, or what it never read, isn't in there."""
+def _knows_all(written: Written, etag: str) -> bool:
+    """Whether the agent knows the document afterwards, if it knew that of ``etag``: what others
+    changed meanwhile, or what it never read, isn't in there."""
     if written.created:
         return not written.replayed
     if not written.changed:
-        return token.strip('"') == (written.etag or "").strip('"')
-    return bool(token) and written.rebased_from is None
+        return etag == written.etag
+    return bool(etag) and written.rebased_from is None
+
+
+def _parted(token: str) -> tuple[str, str]:
+    """The document's version and the pointer of its part in ``token``. Refuses other tags: they
+    match documents that weren't read, or are about others."""
+    if not token:
+        return "", ""
+    found = _TOKEN(token)
+    if found is None:
+        detail = "it must be the document's token, as 'read' returned it"
+        raise _refused("invalid_argument", detail, pointer="/token")
+    return found[2], found[3] or ""
+
+
+def _token(etag: str | None, part: str) -> str | None:
+    return f"{etag} {part}" if part else etag
+
+
+def _has_only(wanted: Any, part: str) -> bool:
+    """Whether ``wanted`` is about nothing outside of ``part``."""
+    for token in _tokens(part):
+        if not isinstance(wanted, Mapping) or {*wanted} != {token}:
+            return False
+        wanted = wanted[token]
+    return True
 
 
 def marked(result: Result) -> Result:
@@ -596,12 +629,18 @@ def _refusal(error: Exception) -> Result:
     if isinstance(error, Problem):
         result["problem"] = _short(error.problem)
         if isinstance(error, Conflict | PreconditionFailed) and error.current_value is not ABSENT:
-            result.update(_value(error.current_value, ""), token=error.current_etag)
+            result.update(_with_token(error.current_value, "", error.current_etag))
     return result
 
 
 def _shown(document: Document) -> Result:
-    return {**_value(document.value, ""), "token": document.etag}
+    return _with_token(document.value, "", document.etag)
+
+
+def _with_token(value: Any, pointer: str, etag: str | None) -> Result:
+    """``value`` at ``pointer`` of the document of ``etag``, with a token if it's whole."""
+    shown = _value(value, pointer)
+    return {**shown, "token": _token(etag, pointer) if "value" in shown else None}
 
 
 def _value(value: Any, pointer: str) -> Result:
@@ -638,13 +677,6 @@ def _within(name: str, given: int, least: int, most: int) -> int:
         detail = f"it must be from {least} to {most}, not {given}"
         raise _refused("invalid_argument", detail, pointer=f"/{name}")
     return given
-
-
-def _require_token(token: str) -> None:
-    """Refuse other tags: they match documents that weren't read, or are about others."""
-    if token and not _TOKEN(token):
-        detail = "it must be the document's token, as 'read' returned it"
-        raise _refused("invalid_argument", detail, pointer="/token")
 
 
 def _tokens(pointer: str) -> tuple[str, ...]:

@@ -320,6 +320,61 @@ def test_a_result_has_a_token_only_of_a_document_that_the_agent_knows(
     acting(gateway, catalog.name, act)
 
 
+def test_the_token_of_a_part_allows_changes_of_that_part_alone(
+    gateway: Gateway, catalog: Any
+) -> None:
+    """With it, an agent could overwrite what it had never read."""
+    value = {"a": {"b": 1, "c": [1]}, "d": {"e": 1}}
+    catalog.put("parted", value)
+    outside = [
+        {"op": "set", "path": "/d/e", "value": 2},
+        {"op": "set", "path": "", "value": {}},
+        {"op": "remove", "path": "/a"},
+        {"op": "move", "from": "/d", "path": "/a/b"},
+        {"op": "set", "path": "/ab", "value": 2},
+    ]
+
+    async def act(agent: Agent) -> None:
+        async def part(pointer: str) -> Any:
+            return (await agent("read", key="parted", pointer=pointer))["token"]
+
+        for operation in outside:
+            token, operations = await part("/a/b"), [operation]
+            answer = await agent("change", key="parted", operations=operations, token=token)
+            assert (answer.refused, answer["code"]) == (True, "precondition_required"), operation
+            assert answer["value"] == value, "to go on from"
+        for wanted in ({"d": {"e": 2}}, {"a": {"b": 2}, "d": 1}, {"a": 1}, {}):
+            answer = await agent("apply", key="parted", wanted=wanted, token=await part("/a/b"))
+            assert (answer.refused, answer["code"]) == (True, "precondition_required"), wanted
+        assert catalog.get("parted").value == value
+
+        add = [{"op": "add", "path": "/a/c/-", "value": 2}]
+        token = await part("/a")
+        catalog.patch("parted", [{"op": "replace", "path": "/d", "value": "of others"}])
+        done = await agent("change", key="parted", operations=add, token=token)
+        assert (done["changed"], done["token"]) == (True, None)
+        token = await part("/a")
+        for tool, more in (
+            ("preview", {"operations": add}),
+            ("change", {"operations": add}),
+            ("apply", {"wanted": {"a": {"b": 3}}}),
+        ):
+            done = await agent(tool, key="parted", token=token, **more)
+            assert done["changed"], tool
+            if tool != "preview":
+                token = done["token"]
+                assert token.partition(" ")[2] == "/a", "it still knows that part"
+        tested = [{"op": "test", "path": "/d", "value": "of others"}, *outside[-1:]]
+        assert (await agent("change", key="parted", operations=tested, token=token))["changed"]
+
+    acting(gateway, catalog.name, act)
+    assert catalog.get("parted").value == {
+        "a": {"b": 3, "c": [1, 2, 2]},
+        "d": "of others",
+        "ab": 2,
+    }
+
+
 def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         async def apply(wanted: dict[str, Any], **more: Any) -> Any:
@@ -411,11 +466,14 @@ def test_a_large_value_is_shown_in_parts(gateway: Gateway, catalog: Any) -> None
         assert (await agent("read", key="large", pointer="/small"))["value"] == 1
         text = await agent("read", key="large", pointer="/text")
         assert set(text["beginning"]) == {"é"}
+        assert (read["token"], text["token"]) == (None, None), "nobody has seen all of it"
 
     acting(gateway, catalog.name, act)
 
 
-@pytest.mark.parametrize("token", ["*", '"*"', '"@1"', '"secret=absent"', "1-aaaaaaaa, *", " "])
+@pytest.mark.parametrize(
+    "token", ["*", '"*"', '"@1"', '"secret=absent"', "1-aaaaaaaa, *", " ", "1-aaaaaaaa a"]
+)
 def test_a_tag_that_is_not_the_documents_token_changes_nothing(
     gateway: Gateway, catalog: Any, token: str
 ) -> None:
@@ -910,24 +968,32 @@ def test_a_defect_is_an_internal_error(caplog: pytest.LogCaptureFixture, defect:
     assert "the tool read failed" in caplog.text
 
 
+DEEP = "[" * 300 + "]" * 300
+# Requests that are malformed, or can't be what their client meant; the id and code of the answer.
+REFUSED = [
+    ("garbage", None, -32700),
+    ("[]", None, -32600),
+    ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}', 1, -32600),
+    ('{"jsonrpc":"2.0","id":"s","method":"ping","params":{"a":"\\ud800"}}', "s", -32700),
+    (f'{{"jsonrpc":"2.0","id":2,"method":"ping","params":{{"a":{DEEP}}}}}', 2, -32700),
+    ('{"jsonrpc":"1.0","id":3,"method":"ping"}', 3, -32600),
+    ('{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600),
+    ('{"jsonrpc":"2.0","id":{},"method":"ping"}', None, -32600),
+    ('{"jsonrpc":"2.0","id":null,"method":"ping"}', None, -32600),
+    ('{"jsonrpc":"2.0","id":6,"method":"ping","params":{"a":{"b":1,"b":1}}}', 6, -32600),
+    ('{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"\udce9"}}', 5, -32700),  # no UTF-8
+]
+# The same of messages that nobody waits for an answer to.
+UNANSWERED = [
+    "",
+    '{"jsonrpc":"2.0","method":"ping","params":[]}',
+    '{"id":4,"result":1}',
+    '{"jsonrpc":"2.0","method":"ping","method":"ping"}',
+]
+
+
 def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningGateway) -> None:
     """Its client would wait for ever."""
-    deep = "[" * 300 + "]" * 300
-    lines = [
-        ("garbage", None, -32700),
-        ("[]", None, -32600),
-        ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}', 1, -32600),
-        ('{"jsonrpc":"2.0","id":"s","method":"ping","params":{"a":"\\ud800"}}', "s", -32700),
-        (f'{{"jsonrpc":"2.0","id":2,"method":"ping","params":{{"a":{deep}}}}}', 2, -32700),
-        ('{"jsonrpc":"1.0","id":3,"method":"ping"}', 3, -32600),
-        ('{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600),
-        ('{"jsonrpc":"2.0","id":{},"method":"ping"}', None, -32600),
-        ('{"jsonrpc":"2.0","id":null,"method":"ping"}', None, -32600),
-        ('{"jsonrpc":"2.0","id":6,"method":"ping","params":{"a":{"b":1,"b":1}}}', 6, -32600),
-        ('{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"\udce9"}}', 5, -32700),
-    ]
-    unanswered = ["", '{"jsonrpc":"2.0","method":"ping","params":[]}', '{"id":4,"result":1}']
-    unanswered += ['{"jsonrpc":"2.0","method":"ping","method":"ping"}']
     hello = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
@@ -941,14 +1007,14 @@ def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningG
         assert server.stdin is not None
         assert server.stdout is not None
         try:
-            asked = [first, *unanswered, *(line for line, _, _ in lines)]
+            asked = [first, *UNANSWERED, *(line for line, _, _ in REFUSED)]
             written = "".join(f"{line}\n" for line in asked)
-            server.stdin.write(written.encode(errors="surrogateescape"))  # a byte that is no UTF-8
+            server.stdin.write(written.encode(errors="surrogateescape"))
             server.stdin.flush()
             assert json.loads(server.stdout.readline())["id"] == 0
-            answers = [json.loads(server.stdout.readline()) for _ in lines]
+            answers = [json.loads(server.stdout.readline()) for _ in REFUSED]
             told = [(each["id"], each["error"]["code"]) for each in answers]
-            assert told == [(named, code) for _, named, code in lines]
+            assert told == [(named, code) for _, named, code in REFUSED]
             server.send_signal(signal.SIGINT)
             assert server.wait(WAIT_S) == 130
         finally:
@@ -1100,21 +1166,33 @@ def test_the_server_speaks_streamable_http_and_reports_changes(
     asyncio.run(run(http_url))
 
 
+def posted(url: str, body: bytes, **more: str) -> tuple[int, bytes]:
+    """The status and body of the answer."""
+    head = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    try:
+        asked = urllib.request.Request(url, body, head | more)
+        with urllib.request.urlopen(asked, timeout=WAIT_S) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
 def test_pages_of_other_sites_reach_nothing(http_url: str) -> None:
     """Whose name resolves to this machine."""
     ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
+    assert posted(http_url, ping, Host="evil.example")[0] == 421
+    assert posted(http_url, ping, Origin="https://evil.example")[0] == 403
+    assert posted(http_url, ping)[0] not in (403, 421)
 
-    def status(**more: str) -> int:
-        head = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        try:
-            asked = urllib.request.Request(http_url, ping, head | more)
-            return int(urllib.request.urlopen(asked, timeout=WAIT_S).status)
-        except urllib.error.HTTPError as error:
-            return error.code
 
-    assert status(Host="evil.example") == 421
-    assert status(Origin="https://evil.example") == 403
-    assert status() not in (403, 421)
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+def test_what_is_refused_on_stdin_is_refused_over_http(http_url: str, version: str) -> None:
+    for line, named, code in [*REFUSED, *((line, None, None) for line in UNANSWERED)]:
+        body = line.encode(errors="surrogateescape")
+        status, answer = posted(http_url, body, **{"MCP-Protocol-Version": version})
+        error = json.loads(answer)
+        assert (status, error["id"]) == (400, named), line
+        assert code in (None, error["error"]["code"]), line
 
 
 TOOLS = Path(__file__).parent / "data" / "agent_tools.json"
