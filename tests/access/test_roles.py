@@ -17,6 +17,7 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.settings import Settings
+from tests.access.service import Caller, Service, catalog_path
 from tests.http.conftest import problem
 from tests.memory_store import MemoryStore
 from tests.openapi.document import load, operations
@@ -97,6 +98,22 @@ def test_openapi_lists_401_and_403_exactly_where_they_can_occur(app: Flask) -> N
         else:
             wanted = {"401"} if need is Need.TOKEN else {"401", "403"}
             assert ("security" in operation.content, refusals) == (False, wanted), operation.path
+
+
+def test_only_an_admin_of_every_catalog_has_deliveries_to_the_gateways_own_machine() -> None:
+    """Its services may do whatever somebody who reaches them posts."""
+    service = Service()
+    ann, ops = service.caller("ann", "admin:shop"), service.caller("ops", "admin:*")
+
+    def put(caller: Caller, to: str) -> int:
+        path = f"{catalog_path('shop')}/subscriptions/s"
+        return int(caller.send("PUT", path, {"to": to}).status_code)
+
+    for to in ("http://localhost:15000/quit", "https://LOCALHOST/", "http://[::1]:1/"):
+        assert put(ann, to) == 403
+        assert put(ops, to) in (200, 201)
+    assert put(ann, "http://127.9.9.9/") == 403
+    assert put(ann, "https://receiver.example/in") == 200
 
 
 @pytest.mark.parametrize(("given", "status"), [({}, 401), ({"access": False}, 503)])

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from gateway.access import Role
 from gateway.decide.strict import SWITCH, Exact, choice, integer, strict, text
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
+from gateway.http.door.authorization import EVERY_CATALOG, require
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.body import refuse_member
 from gateway.http.wire.cloud_events import FORMATS
@@ -71,7 +73,7 @@ class SubscriptionRoutes(Routes):
         """Make or change a subscription; its position stays unless the body says where to begin."""
         name, check = self._change(context, subscription)
         members = take_members(context, self._limits, SUBSCRIPTION)
-        self._require_address(members["to"])
+        self._require_address(context, members["to"])
         _refuse_two_beginnings(members)
         wanted = SubscriptionTerms(
             members["to"],
@@ -125,12 +127,19 @@ class SubscriptionRoutes(Routes):
 
         return name, check
 
-    def _require_address(self, url: str) -> None:
-        """Refuse an address by its text. What its name resolves to is checked when connecting."""
+    def _require_address(self, context: Context, url: str) -> None:
+        """Refuse an address by its text. What its name resolves to is checked when connecting.
+
+        The services of this machine may trust whoever reaches them, so only its operators may
+        deliver to them."""
         try:
-            require_allowed_literal(target_of(url), self._gateway.limits.relay.networks)
+            target = target_of(url)
+            require_allowed_literal(target, self._gateway.limits.relay.networks)
         except AddressRefused as error:
             refuse_member("/to", str(error))
+        if target.names_loopback:
+            to = "a receiver on the gateway's machine"
+            require(context.by, Role.ADMIN, EVERY_CATALOG, to)
 
 
 def _refuse_two_beginnings(members: dict[str, Any]) -> None:
