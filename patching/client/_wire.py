@@ -24,8 +24,8 @@ _PROBLEM: Final = "application/problem+json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _BODY_SHOWN_MAX: Final = 200
 _VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
-# Statuses of proxies while the gateway behind them restarts.
-_PASSING: Final = (502, 503, 504)
+# Statuses of proxies that limit rates, or while the gateway behind them restarts.
+_PASSING: Final = (429, 502, 503, 504)
 READ_TIMEOUT_S: Final = 60.0
 _LEAST_S: Final = 0.05
 # The most that a Retry-After, which a proxy may have sent, delays feeds and followers.
@@ -167,6 +167,7 @@ def refusal(method: str, answer: HttpAnswer) -> RequestError:
         status=answer.status,
         applied="no" if method in _READING else "unknown",
         retryable=answer.status in _PASSING,
+        retry_after_s=_retry_after_s(answer),
     )
 
 

@@ -108,8 +108,16 @@ class UnexpectedAnswer(RequestError):
 
     code = "unexpected_answer"
 
-    def __init__(self, detail: str, *, status: int, applied: str, retryable: bool = False) -> None:
-        super().__init__(detail, applied=applied, retryable=retryable)
+    def __init__(
+        self,
+        detail: str,
+        *,
+        status: int,
+        applied: str,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(detail, applied=applied, retryable=retryable, retry_after_s=retry_after_s)
         self.status = status
 
 

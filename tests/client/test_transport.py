@@ -149,15 +149,16 @@ def test_the_status_of_a_problem_selects_the_exception(
     assert error.problem["pointer"] == "/a"
 
 
-@pytest.mark.parametrize("status", [302, 400, 500, 502])
+@pytest.mark.parametrize("status", [302, 400, 429, 500, 502])
 def test_a_response_without_a_problem_leaves_the_outcome_of_a_write_unknown(
     server: Server, transport: Transport, status: int
 ) -> None:
-    server.answer = (status, {"Content-Type": "text/html", "Location": "/y"}, b"<p>proxy</p>")
+    head = {"Content-Type": "text/html", "Location": "/y", "Retry-After": "3"}
+    server.answer = (status, head, b"<p>proxy</p>")
     with pytest.raises(UnexpectedAnswer, match="proxy") as raised:
         transport.request("POST", "/x", json={})
     assert (raised.value.status, raised.value.applied) == (status, "unknown")
-    assert raised.value.retryable == (status == 502)
+    assert (raised.value.retryable, raised.value.retry_after_s) == (status in (429, 502), 3.0)
     with pytest.raises(UnexpectedAnswer) as raised:
         transport.request("GET", "/x")
     assert raised.value.applied == "no"
