@@ -433,6 +433,7 @@ class ResourceWatcher:
         self._is_stopped = threading.Event()
         self._feed: Any = None
         self._position: int | None = None
+        self._commit_id: str | None = None
         self._has_begun = False
 
     def stop(self) -> None:
@@ -451,7 +452,7 @@ class ResourceWatcher:
                 if not self._has_begun:
                     anyio.from_thread.run_sync(self._begin)
                 self._feed = self._gateway.catalog(self._catalog).changes(
-                    self._position, prefix=self._prefix
+                    self._position, commit_id=self._commit_id, prefix=self._prefix
                 )
                 if self._is_stopped.is_set():  # since the loop last asked
                     self._feed.close()
@@ -460,12 +461,14 @@ class ResourceWatcher:
                         for change in chain.from_iterable(each.changes for each in commits):
                             for uri in self._told(change):
                                 anyio.from_thread.run(bus.publish, ResourceUpdated(uri))
-                        self._position = self._feed.position  # also if there were no commits
+                        # also if there were no commits
+                        self._position, self._commit_id = self._feed.position, self._feed.commit_id
             except (Gone, NotFound) as error:
                 # The missed changes are compacted, or never were.
                 self._has_begun = False
                 problem = error.problem
                 self._position = problem.get("oldest_revision", problem.get("head_revision"))
+                self._commit_id = None
             except ClientError as error:
                 _log.info(
                     "can't read the changes of catalog %r, trying again: %s", self._catalog, error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -117,12 +118,17 @@ def relay(
     """
     writer = TopicWriter(_producer(kafka, settings), topic)
     of = session.gateway.catalog(catalog)
-    begun = _read_position(position)
+    begun, commit_id = _read_position(position)
     if begun is None:
         begun = after
     with (
         of.changes(
-            begun, initial=begun is None, prefix=prefix, include=["value"], poll_s=_POLL_S
+            begun,
+            commit_id=commit_id,
+            initial=begun is None,
+            prefix=prefix,
+            include=["value"],
+            poll_s=_POLL_S,
         ) as feed,
         session.output.ended_from_outside(feed.close),
     ):
@@ -133,10 +139,10 @@ def relay(
                 writer.write(document.key, _encode(document.value), headers)
                 count += 1
             writer.flush()
-            _save(position, feed.position)
+            _save(position, feed.position, feed.commit_id)
             session.output.message(f"{count} documents at revision {feed.position}")
         session.output.message(f"following {catalog!r} after revision {feed.position}")
-        _follow(of, feed, writer, limit, prefix, lambda revision: _save(position, revision))
+        _follow(of, feed, writer, limit, prefix, partial(_save, position))
 
 
 def _follow(
@@ -145,7 +151,7 @@ def _follow(
     writer: TopicWriter,
     limit: int | None,
     prefix: str,
-    save: Callable[[int], None],
+    save: Callable[[int, str | None], None],
 ) -> None:
     """Relay commits. The saved position moves past commits that are left out, too: otherwise,
     compaction would overtake it if there are many of them."""
@@ -156,13 +162,13 @@ def _follow(
             _write(of, commit, writer, prefix)
             writer.flush()
             saved = commit.revision
-            save(saved)
+            save(saved, commit.commit_id)
             left -= 1
             if not left:
                 return
         if feed.position > saved:
             saved = feed.position
-            save(saved)
+            save(saved, feed.commit_id)
 
 
 def _write(of: Catalog, commit: Commit, writer: TopicWriter, prefix: str) -> None:
@@ -196,16 +202,17 @@ def _producer(brokers: str, settings: tuple[str, ...]) -> _Producer:
         raise click.UsageError(f"can't create the Kafka client: {error}") from error
 
 
-def _read_position(path: Path) -> int | None:
+def _read_position(path: Path) -> tuple[int | None, str | None]:
+    """The revision and, if known, the id of its commit; None if there is no position yet."""
     try:
-        text = path.read_text().strip()
+        revision, _, commit_id = path.read_text().strip().partition(" ")
     except FileNotFoundError:
-        return None
-    if not text.isdecimal():
+        return None, None
+    if not revision.isdecimal():
         raise click.UsageError(f"--position: {path} doesn't contain a revision")
-    return int(text)
+    return int(revision), commit_id or None
 
 
-def _save(path: Path, revision: int) -> None:
+def _save(path: Path, revision: int, commit_id: str | None) -> None:
     with whole_file(path) as file:
-        file.write(b"%d\n" % revision)
+        file.write(f"{revision} {commit_id or ''}".strip().encode() + b"\n")

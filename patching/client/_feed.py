@@ -31,6 +31,7 @@ class Followed:
     """What a feed asks for: the keywords of ``Catalog.changes``; ``more``: further parameters."""
 
     after: int | None
+    commit_id: str | None
     keys: tuple[str, ...]
     prefix: str
     more: Query
@@ -46,13 +47,15 @@ class Following:
     ``position``: the ``after`` to resume with. All that was asked for up to this revision was
     handed out; it also moves past commits that are left out, and while there are none. During the
     documents that a feed begins with, it is their revision; before they are all there, nothing can
-    be resumed. ``settings`` are the catalog's, None if nothing was set, and ``time`` is that of its
-    last commit, if known; both are there once the documents are.
+    be resumed. ``commit_id`` is the id of the commit there, None if unknown. ``settings`` are the
+    catalog's, None if nothing was set, and ``time`` is that of its last commit, if known; both are
+    there once the documents are.
     """
 
     settings: Json = None
     time: datetime | None = None
     position: int
+    commit_id: str | None
 
     def __init__(self, calls: Any, routes: CatalogRoutes, retry: Retry, asked: Followed) -> None:
         self._calls = calls
@@ -62,9 +65,9 @@ class Following:
         self._pending: deque[Commit] = deque()
         self._lists = asked.after is None
         self._asked_after = asked.after or 0
-        self._last: str | None = None  # the id of the commit there, if it is known
+        self._last = asked.commit_id  # the id of the commit there, if it is known
         self._is_closed = False
-        self.position = asked.after or 0
+        self.position, self.commit_id = self._asked_after, self._last
 
     @listed
     def _documents(self) -> Listing[Document]:
@@ -81,14 +84,14 @@ class Following:
             yield from map(PlanItem, page.documents)
             if page.is_last:
                 self._asked_after, self.time, self._lists = page.revision, page.time, False
-                self._last = page.commit_id
+                self._last = self.commit_id = page.commit_id
 
     @called
     def _wait(self) -> Steps[None]:
         """Wait until there is a commit to take, or the feed is at its end."""
         self._require_listed()
         while not self._pending and not self._is_closed:
-            self.position = self._asked_after
+            self.position, self.commit_id = self._asked_after, self._last
             if not (yield from self._fill()):
                 break
 
@@ -103,7 +106,7 @@ class Following:
         if self._is_closed or not (found or is_open):
             return None
         self._pending.clear()
-        self.position = self._asked_after
+        self.position, self.commit_id = self._asked_after, self._last
         return found
 
     def _take(self) -> Commit | None:
@@ -112,7 +115,7 @@ class Following:
         if not self._pending or self._is_closed:
             return None
         commit = self._pending.popleft()
-        self.position = commit.revision
+        self.position, self.commit_id = commit.revision, commit.commit_id
         return commit
 
     def _require_listed(self) -> None:

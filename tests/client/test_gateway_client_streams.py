@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import Catalog, Problem, Unreachable
+from patching.client import Catalog, NotFound, Problem, Unreachable
 from patching.client.errors import Unavailable
 from tests.client.fake_documents import AWAY, BUSY, FakeDocuments, fine, lose, refuse
 from tests.client.fake_gateway import Refused
@@ -75,6 +75,25 @@ def test_the_documents_of_a_feed_from_the_state_must_be_read_first(faked: Catalo
     for wrong in ({}, {"after": 1, "initial": True}):
         with pytest.raises(ValueError, match="either 'after'"):
             faked.changes(**wrong)
+
+
+def test_a_feed_resumed_by_a_commit_continues_in_no_other_history(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
+    with faked.changes(initial=True) as feed:
+        assert feed.commit_id is None
+        list(feed.documents)
+        place = {"after": feed.position, "commit_id": feed.commit_id}
+    fake.commit({"k": 2})
+    fake.commit({"k": 3})
+    with faked.changes(**place, follow=False) as feed:
+        assert [(feed.position, feed.commit_id) for _ in feed] == [(2, "id-2"), (3, "id-3")]
+        place = {"after": feed.position, "commit_id": feed.commit_id}
+    fake.set_back(1)
+    for number in range(3):
+        fake.commit({"k": number})
+    with faked.changes(**place) as feed, pytest.raises(NotFound):
+        next(feed)
 
 
 def test_a_feed_resumes_at_its_position_after_failures(fake: FakeDocuments, faked: Catalog) -> None:

@@ -731,12 +731,20 @@ def test_a_server_ends_while_it_waits_for_the_position_of_a_catalog() -> None:
         asyncio.run(run())
 
 
-@pytest.mark.parametrize("lost", ["compacted", "set back", "not known where it is"])
+@pytest.mark.parametrize(
+    "lost", ["compacted", "set back", "set back while there is no token", "not known where it is"]
+)
 def test_clients_are_told_to_listen_again_after_a_gap(lost: str) -> None:
-    told = RecordingBus()
+    told, has_token = RecordingBus(), True
+
+    def token() -> str:
+        if not has_token:
+            raise UsageError("it is empty")
+        return "t"
 
     async def run(fake: FakeGateway) -> None:
-        async with watching(fake, told):
+        nonlocal has_token
+        async with watching(fake, told, token=token):
             await until(lambda: has_begun(fake))
             assert told.missed == 1  # whoever listened before
             if lost == "not known where it is":
@@ -748,8 +756,17 @@ def test_clients_are_told_to_listen_again_after_a_gap(lost: str) -> None:
                 if lost == "compacted":
                     fake.put(b=2)
                     fake.compact(fake.put(b=3))
-                else:
+                elif lost == "set back":
                     fake.set_back(1)
+                else:
+                    has_token = False
+                    fake.put(b=4)
+            if not has_token:
+                await until(lambda: len(told.uris) == 2)
+                fake.set_back(1)
+                for number in range(9):  # beyond what was told
+                    fake.put(a=number)
+                has_token = True
             await until(lambda: told.missed == 2)
 
     with FakeGateway() as fake:

@@ -88,7 +88,7 @@ def test_each_commit_is_published_as_the_new_state_of_its_documents(
 ) -> None:
     written.put("k0", {"n": 9})
     topic.relay("--after", "2", "--limit", "2")
-    assert topic.position.read_text() == "4\n"
+    assert topic.position.read_text() == f"4 {written.commit(4).commit_id}\n"
     written.delete("k1")
     topic.relay("--limit", "1")
     assert topic.by_revision(3) == [("k2", {"n": 2}, 3), ("k0", {"n": 9}, 4), ("k1", None, 5)]
@@ -146,7 +146,7 @@ def test_the_position_advances_past_excluded_commits(written: Catalog, topic: To
     writing.start()
     topic.relay("--prefix", "rare/", "--after", "0", "--limit", "1")
     writing.join()
-    assert positions == ["3\n"]
+    assert positions == [f"3 {written.commit(3).commit_id}\n"]
     written.put("k9", 1)
     written.compact(4)
     written.put("rare/2", 2)
@@ -154,11 +154,15 @@ def test_the_position_advances_past_excluded_commits(written: Catalog, topic: To
     assert topic.by_revision(2) == [("rare/1", 1, 4), ("rare/2", 2, 6)]
 
 
-def test_a_compacted_position_ends_the_relay(written: Catalog, topic: Topic) -> None:
+@pytest.mark.parametrize("position", ["1\n", "3 of-another-history\n"])
+def test_a_position_that_was_compacted_or_undone_ends_the_relay(
+    written: Catalog, topic: Topic, position: str
+) -> None:
+    written.put("k", 1)
     written.compact(3)
-    topic.position.write_text("1\n")
+    topic.position.write_text(position)
     topic.relay(code=3)
-    assert topic.position.read_text() == "1\n"
+    assert topic.position.read_text() == position
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1"])
