@@ -126,9 +126,11 @@ class FeedReadings:
 @dataclass(frozen=True, slots=True)
 class RelayReadings:
     """The number of ``subscriptions`` that this process delivers for, of those that are
-    ``failing``, and how many commits the slowest one is behind."""
+    ``failing``, and how many commits the slowest one is behind. ``waiting``: how many have no
+    worker, and find no room in this one."""
 
     subscriptions: int = 0
+    waiting: int = 0
     failing: int = 0
     lag_commits: int = 0
 

@@ -155,6 +155,12 @@ METRICS: Final = (
     # Subscriptions
     Metric("gateway_relay_subscriptions", "gauge", "subscriptions that workers deliver for"),
     Metric(
+        "gateway_relay_waiting_subscriptions",
+        "gauge",
+        "subscriptions that no worker delivers for, because each has `relay_subscriptions_max`",
+        merge="livemax",
+    ),
+    Metric(
         "gateway_relay_failing_subscriptions",
         "gauge",
         "subscriptions whose last five deliveries, or more, have failed",

@@ -278,6 +278,7 @@ class Sampler:
         gauges["gateway_watchers"].set(now.feed.watchers)
         gauges["gateway_feed_lag_commits"].set(now.feed.lag_commits)
         gauges["gateway_relay_subscriptions"].set(now.relay.subscriptions)
+        gauges["gateway_relay_waiting_subscriptions"].set(now.relay.waiting)
         gauges["gateway_relay_failing_subscriptions"].set(now.relay.failing)
         gauges["gateway_relay_lag_commits"].set(now.relay.lag_commits)
         self._counters["gateway_cache_hits_total"].inc(now.cache.hits - self._hits)

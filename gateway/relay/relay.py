@@ -114,6 +114,7 @@ class Relay:
         self._is_stopping = False
         self._held_until = 0.0
         self._pinned_at = 0.0
+        self._waiting = 0
         self._heads: dict[str, int] = {}
 
     def start(self) -> None:
@@ -142,7 +143,7 @@ class Relay:
             if not each.paused
         ]
         failing = sum(each.failures >= OPEN_FAILURES for each in records)
-        return RelayReadings(len(records), failing, max(lags, default=0))
+        return RelayReadings(len(records), self._waiting, failing, max(lags, default=0))
 
     def _run(self) -> None:
         runtime = self._parts.runtime
@@ -173,12 +174,13 @@ class Relay:
         for named in self._runners.keys() - records.keys():
             self._runners.pop(named).stop()
         self._held_until = now + limits.claim_s  # for the claims that were renewed
-        for catalog, name in free:
-            if len(records) >= limits.worker_max or self._is_stopping:
-                break
+        waiting = [*free]
+        while waiting and len(records) < limits.worker_max and not self._is_stopping:
+            catalog, name = waiting.pop(0)
             claimed = self._records.claim_subscription(catalog, name, self.holder, limits.claim_s)
             if claimed is not None:
                 records[catalog, name] = claimed
+        self._waiting = len(waiting)
         for named, record in records.items():
             runner = self._runners.get(named)
             if runner is None:

@@ -518,15 +518,20 @@ class TestWorkers:
         second.catalog.put(1)
         receiver.wait_for_commits(1)
 
-    def test_the_subscriptions_of_a_worker_are_bounded(
-        self, begin: Begin, receiver: Receiver
+    def test_the_subscriptions_of_a_worker_are_bounded_and_the_waiting_ones_counted(
+        self, begin: Begin, receiver: Receiver, eventually: Eventually
     ) -> None:
         gateways = [begin(worker_max=2) for _ in range(2)]
-        for number in range(4):
+        for number in range(5):
             gateways[0].subscribe(receiver, f"s{number}")
         gateways[0].catalog.put(1)
         receiver.wait_for(lambda it: len(it.events) == 4)
-        assert [each.service.readings().relay.subscriptions for each in gateways] == [2, 2]
+
+        def readings(number: int) -> tuple[int, int]:
+            relay = gateways[number].service.readings().relay
+            return relay.subscriptions, relay.waiting
+
+        eventually(lambda: readings(0) == readings(1) == (2, 1))
 
 
 class TestBounds:
