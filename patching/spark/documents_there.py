@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching.client._reading import key_chunks
 from patching.spark.catalog_reads import CatalogReads, DigestShape, catalog_reads
-from patching.spark.json_values import NoJson, python_value
+from patching.spark.json_values import NoJson, in_utc, python_value
 from patching.spark.options import Options
 from patching.spark.plan import (
     INVALID,
@@ -93,6 +93,7 @@ class _NoValue:
 
 def _values(column: pa.Array) -> list[Any]:
     """The column's values in Python; a _NoValue for each that Python can't represent."""
+    column = in_utc(column)
     try:
         values: list[Any] = column.to_pylist()
         return values

@@ -105,7 +105,9 @@ def export_history(
             )
         rows = _rows(spark, chosen, given | {"endingRevision": head})
         dated = rows.withColumn("date", day).observe(seen, counted)
-        dated.write.mode(mode).partitionBy("date").parquet(path)
+        # By ``spark.sql.sources.partitionOverwriteMode=dynamic``, other days would stay.
+        writer = dated.write.mode(mode).option("partitionOverwriteMode", "static")
+        writer.partitionBy("date").parquet(path)
     return ExportReport(path, seen.get["rows"], head)
 
 

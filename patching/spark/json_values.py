@@ -25,7 +25,8 @@ _FLOAT: Final = struct.Struct("f")
 _DIGITS_MAX: Final = 17
 # Maps digits and the point to one byte: a search in that takes a tenth of the time of a pattern.
 _AS_DIGITS: Final = bytes.maketrans(b"123456789.", b"0000000000")
-_LONG: Final = b"0" * (_DIGITS_MAX + 1)
+# Without one of these, a number has up to 15 digits, and a double keeps them all.
+_MAY_BE_ROUNDED: Final = (b"0" * 16, b"e-000", b"E-000")
 _TOO_LONG: Final = (
     "which would be rounded as a number in JSON (a double): cast it to a string or a double"
 )
@@ -52,7 +53,8 @@ def decoded_json(text: str | bytes, what: str) -> Any:
         raw = text.encode() if isinstance(text, str) else text
         value = msgspec.json.decode(raw)
         twice = repeated_member(raw, msgspec.json.encode(value))
-        rounded = _rounded(raw) if _LONG in raw.translate(_AS_DIGITS) else None
+        digits = raw.translate(_AS_DIGITS)
+        rounded = _rounded(raw) if any(each in digits for each in _MAY_BE_ROUNDED) else None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise NoJson(f"{what} isn't JSON: {error}") from error
     if twice is not None:
@@ -63,12 +65,12 @@ def decoded_json(text: str | bytes, what: str) -> Any:
 
 
 def _rounded(raw: bytes) -> str | None:
-    """The first number that a double would round, among those with more digits than one needs."""
+    """The first number that a double would round."""
     found: list[str] = []
 
     def take(text: str) -> float:
-        value, exact = float(text), decimal.Decimal(text)
-        if len(exact.as_tuple().digits) > _DIGITS_MAX and exact not in _readings(value):
+        value = float(text)
+        if text != repr(value) and not _is_reading(text, value):
             found.append(text)
         return value
 
@@ -76,9 +78,19 @@ def _rounded(raw: bytes) -> str | None:
     return found[0] if found else None
 
 
-def _readings(value: float) -> tuple[decimal.Decimal, decimal.Decimal]:
-    """The decimals that a double may stand for: its shortest text, and its exact value."""
-    return decimal.Decimal(repr(value)), decimal.Decimal(value)
+def _is_reading(text: str, value: float) -> bool:
+    """Whether a library may have written ``text`` for the double ``value``: as its shortest text,
+    its exact value, or with up to 17 digits, the last of which may be rounded. Java before 19
+    writes 18 digits of some doubles above 1E18."""
+    if not value:
+        return not text.lower().partition("e")[0].strip("-0.")
+    number, exact = decimal.Decimal(text), decimal.Decimal(value)
+    if number in (decimal.Decimal(repr(value)), exact):
+        return True
+    _, digits, exponent = number.as_tuple()
+    place = int(exponent)
+    most = _DIGITS_MAX + (place > 0)
+    return len(digits) <= most and abs(number - exact) < decimal.Decimal((0, (1,), place))
 
 
 class JsonText(NamedTuple):
@@ -131,6 +143,26 @@ def _converter(kind: types.DataType, place: str) -> Converter:
         if isinstance(kind, kinds):
             return convert
     raise NoJson(f"{place} has the type {kind.simpleString()}, which has no JSON form; cast it")
+
+
+def in_utc(column: pa.Array) -> pa.Array:
+    """The column with its times in UTC: Python may not know the time zone of Spark's session, which
+    can be ``GMT+8`` or ``PST``."""
+    kind = _utc_type(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _utc_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, kind.tz and "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_utc_type(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        item = kind.item_field.with_type(_utc_type(kind.item_type))
+        return pa.map_(kind.key_field, item)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_utc_type(kind.value_type)))
+    return kind
 
 
 def python_value(scalar: pa.Scalar) -> tuple[Any, str | None]:

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from patching.client import BulkAnswer, BulkLine, RequestError
@@ -15,13 +16,10 @@ from patching.client.bulk_writer import BulkWriter
 from patching.spark.columns import Columns, RowRefused
 from patching.spark.dead_letters import DeadLetters
 from patching.spark.idempotency import RowKeys, row_keys
-from patching.spark.json_values import encode, python_value
+from patching.spark.json_values import encode, in_utc, python_value
 from patching.spark.options import Options, may_not_write, naming_the_option
 from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.version_steps import FenceKeeper, Version, VersionRefused
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
 
 _NAMED_MAX: Final = 20
 _SLICE_BYTES: Final = 1024 * 1024
@@ -123,7 +121,7 @@ class _Row:
 
 
 def write_rows(
-    batches: Iterable[RecordBatch], columns: Columns, options: Options, attempt: Attempt
+    batches: Iterable[pa.RecordBatch], columns: Columns, options: Options, attempt: Attempt
 ) -> TaskWritten:
     """Send the rows. Raises WriteFailed."""
     with (
@@ -136,17 +134,18 @@ def write_rows(
         return writing.run(_rows(batches, columns.names), BulkWriter(transport, terms))
 
 
-def _rows(batches: Iterable[RecordBatch], names: Sequence[str]) -> Iterator[_Row]:
+def _rows(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[_Row]:
     """The rows in Python, converted slice by slice, as a batch may be of any size."""
     ordinal = 0
     for batch in batches:
-        for piece in _slices(batch.rename_columns(list(names))):
+        columns = [in_utc(column) for column in batch.columns]
+        for piece in _slices(pa.RecordBatch.from_arrays(columns, list(names))):
             for values, bad in _values(piece):
                 yield _Row(ordinal, values, bad)
                 ordinal += 1
 
 
-def _values(piece: RecordBatch) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
+def _values(piece: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
     """Each row's values; and the columns whose values can't be read, with why."""
     plain = None
     with suppress(OverflowError, ValueError):
@@ -164,7 +163,7 @@ def _values(piece: RecordBatch) -> Iterator[tuple[dict[str, Any], Mapping[str, s
         yield values, bad
 
 
-def _slices(batch: RecordBatch) -> Iterator[RecordBatch]:
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in slices, in order, each of at most ``_SLICE_BYTES`` or of one row."""
     if batch.num_rows <= 1 or batch.nbytes <= _SLICE_BYTES:
         yield batch

@@ -82,9 +82,24 @@ def frame(spark: Any) -> Callable[..., Any]:
 @pytest.fixture
 def small_batches(spark: Any) -> Iterator[None]:
     """Python is handed one row at a time."""
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    yield from _with_conf(spark, "spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+
+
+@pytest.fixture
+def west(spark: Any) -> Iterator[None]:
+    """The session is west of Greenwich, in a time zone by a name that Python doesn't know."""
+    yield from _with_conf(spark, "spark.sql.session.timeZone", "GMT-8")
+
+
+@pytest.fixture
+def days_stay(spark: Any) -> Iterator[None]:
+    """By default, a write with ``overwrite`` replaces only the folders in which it has rows."""
+    yield from _with_conf(spark, "spark.sql.sources.partitionOverwriteMode", "dynamic")
+
+
+def _with_conf(spark: Any, name: str, value: str) -> Iterator[None]:
     before = spark.conf.get(name)
-    spark.conf.set(name, "1")
+    spark.conf.set(name, value)
     yield
     spark.conf.set(name, before)
 

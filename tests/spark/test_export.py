@@ -148,6 +148,19 @@ def test_a_history_export_appends_where_the_last_one_ended(there: Catalog, tmp_p
     assert {row["date"] for row in rows} == {row["time"].date() for row in rows}
 
 
+@pytest.mark.usefixtures("days_stay")
+def test_an_overwritten_history_keeps_no_day_of_the_one_before(
+    there: Catalog, tmp_path: Path
+) -> None:
+    there.put({"a": 1})
+    path = tmp_path / "history"
+    export_history(there.spark, there.name, str(path), url=there.url)
+    (day,) = path.glob("date=*")
+    day.rename(path / "date=2000-01-01")
+    report = export_history(there.spark, there.name, str(path), url=there.url, overwrite=True)
+    assert report.rows == there.spark.read.parquet(str(path)).count() == 1
+
+
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "history"])
 def test_an_export_reads_the_catalog_once_and_pins_it_until_the_end(
     there: Catalog, passing: Passing, tmp_path: Path, format: str

@@ -122,31 +122,28 @@ def test_a_frame_without_rows_makes_no_catalog(
         written.head()
 
 
+@pytest.mark.usefixtures("west")
 def test_a_value_without_a_json_form_makes_a_row_bad(
     spark: Any, written: Written, tmp_path: Path
 ) -> None:
     """The usual "for ever", in a session west of Greenwich, is beyond what Python can hold."""
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
-    try:
-        ends = spark.range(0, 3, 1, 1).selectExpr(
-            "concat('k', id) AS key",
-            "named_struct('until', if(id = 1, timestamp'9999-12-31 23:59:59',"
-            " timestamp'2026-01-01 00:00:00')) AS document",
-        )
-        append(ends, written, onError="skip")
-        assert sorted(written.routes.export().documents) == ["k0", "k2"]
-        with pytest.raises(
-            Exception, match=r"row 1 \(key 'k1'\): column 'document': it has a value"
-        ):
-            append(ends, written)
-        letters = {"onError": "deadletter", "deadLetterPath": str(tmp_path / "dead")}
-        append(ends, written, **letters)
-        (path,) = (tmp_path / "dead").iterdir()
-        (letter,) = map(json.loads, path.read_text().splitlines())
-        assert (letter["key"], letter["problem"]["code"]) == ("k1", "bad_row")
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
+    ends = spark.range(0, 3, 1, 1).selectExpr(
+        "concat('k', id) AS key",
+        "named_struct('until', if(id = 1, timestamp'9999-12-31 23:59:59',"
+        " timestamp'2026-01-01 00:00:00'), 'at', array(map('a', timestamp'2026-01-01 00:00:00')))"
+        " AS document",
+    )
+    append(ends, written, onError="skip")
+    utc = "2026-01-01T08:00:00Z"
+    document = {"until": utc, "at": [{"a": utc}]}
+    assert written.routes.export().documents == {"k0": document, "k2": document}
+    with pytest.raises(Exception, match=r"row 1 \(key 'k1'\): column 'document': it has a value"):
+        append(ends, written)
+    letters = {"onError": "deadletter", "deadLetterPath": str(tmp_path / "dead")}
+    append(ends, written, **letters)
+    (path,) = (tmp_path / "dead").iterdir()
+    (letter,) = map(json.loads, path.read_text().splitlines())
+    assert (letter["key"], letter["problem"]["code"]) == ("k1", "bad_row")
 
 
 def test_dead_letters_are_written_once_however_often_the_version_is_started(

@@ -213,6 +213,15 @@ def test_the_message_of_a_row_overrides_the_option() -> None:
             {"document": '{"n": [0.1, 123456789.25, 1.000000000000000001]}'},
             "column 'document': it has the number 1.000000000000000001, which would be rounded",
         ),
+        (
+            # The first ones are doubles, as Java 17 writes them.
+            {"document": "[4.9E-324, 1.15564032677441434E18, 9007199254740993.0]"},
+            "column 'document': it has the number 9007199254740993.0, which would be rounded",
+        ),
+        (
+            {"document": "[0e-400, -0.0e-99999999999999999999, 1e-425000000]"},
+            "column 'document': it has the number 1e-425000000, which would be rounded",
+        ),
     ],
 )
 def test_an_invalid_row_is_refused(row: dict[str, Any], said: str) -> None:

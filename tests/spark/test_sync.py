@@ -434,10 +434,14 @@ def test_numbers_are_kept_exactly_or_refused(there: Catalog) -> None:
     assert there.documents() == {"a": found}
 
 
+@pytest.mark.usefixtures("west")
 def test_a_date_beyond_python_is_named(there: Catalog) -> None:
     frame = there.spark.sql(
-        "SELECT 'a' AS key, named_struct('until', timestamp_micros(253402300800000000)) AS document"
+        "SELECT col1 AS key, named_struct('until', timestamp_micros(col2)) AS document"
+        " FROM VALUES ('a', 253402300800000000), ('b', 253402300799999999)"
     )
+    assert sync(frame.where("key = 'b'"), there.name, url=there.url).created == 1
+    assert there.documents() == {"b": {"until": "9999-12-31T23:59:59.999999Z"}}
     with pytest.raises(DesiredInvalid, match="key 'a': its document: it has a value that can't"):
         sync(frame, there.name, url=there.url)
 
