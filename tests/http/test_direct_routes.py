@@ -39,7 +39,7 @@ HEADERS: Final[tuple[dict[str, str], ...]] = (
     {"If-Unmodified-Since": "Tue, 01 Jan 2030 00:00:00 GMT"},
     {"Idempotency-Key": '"key-1"'},
     {"Prefer": "return=minimal"},
-    {"Prefer": "return=representation, wait=0"},
+    {"Prefer": "return=representation, wait=60"},
     {"Commit-Author": "somebody", "Commit-Message": "why"},
     {"Authorization": "Bearer reader"},
     {"Authorization": "Bearer nobody"},
