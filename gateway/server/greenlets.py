@@ -37,6 +37,7 @@ from gateway.server.connection_limits import (
 )
 from gateway.server.exchange import Environ, Exchange, environ_of_connection
 from gateway.server.garbage import Garbage
+from gateway.server.openssl_errors import clear_after_failures
 from gateway.server.parsing import HeadRequest, Parser
 from gateway.server.time_slices import TimeSlices, Turnstile, WaitingRoom, is_urgent
 
@@ -91,6 +92,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         # A MemoryError that isn't answered kills its greenlet, and would kill all later ones. So it
         # ends the worker, and the master replaces it.
         hub.SYSTEM_ERROR = (*hub.SYSTEM_ERROR, MemoryError)
+        clear_after_failures(gevent.ssl.SSLSocket)
         slices = TimeSlices()
         slices.start()
         self._garbage.start()

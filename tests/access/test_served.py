@@ -6,7 +6,9 @@ import http.client
 import json
 import os
 import signal
+import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from gateway.cli.liveness import is_alive
 from gateway.cli.main import main
 from gateway.server import ServerError, run
 from gateway.server.certificates import CertificateFiles
+from gateway.server.openssl_errors import clear_errors
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
 from gateway.store.contract import StoreUnreachable, Unsent
@@ -332,6 +335,30 @@ def test_a_client_needs_both_a_certificate_and_a_token(
     connection.close()
 
 
+def test_a_connection_that_is_reset_ends_no_other(guarded: Served, authority: Authority) -> None:
+    """With OpenSSL 3.4 or later, Python would report the error of the one as that of the other."""
+    client = authority.sign("client")
+    kept = guarded.connection(client)
+    livez(kept)
+    opened = kept.sock
+    bearer = guarded.issue("breaking", "write:*")
+    for _ in range(3):
+        broken = guarded.connection(client)
+        livez(broken)
+        broken.putrequest("PUT", f"{PATH}/documents/k")
+        broken.putheader("Authorization", f"Bearer {bearer}")
+        broken.putheader("Content-Type", "application/json")
+        broken.putheader("Content-Length", "9")
+        broken.endheaders(b"{")
+        livez(kept)  # meanwhile, the body is waited for
+        broken.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        broken.close()
+        livez(kept)
+        livez(kept)
+    assert kept.sock is opened
+    kept.close()
+
+
 @pytest.mark.parametrize("kind", ["served", "guarded"])
 def test_the_health_check_of_the_image_uses_the_address_and_tls(
     kind: str, request: pytest.FixtureRequest, authority: Authority
@@ -408,6 +435,7 @@ def test_a_renewed_certificate_needs_no_restart(
                 connection.request("GET", "/livez")
                 return connection.getresponse().status == 200
             except OSError:
+                clear_errors()  # else OpenSSL may report them of `kept`
                 return False
             finally:
                 connection.close()
