@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from patching import (
@@ -25,7 +25,7 @@ COMMIT = CommitStamp(1_764_064_800_000_000, 7, "ada")
 def size(document: Any) -> int:
     if document is ABSENT:
         return 0
-    return len(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
+    return len(msgspec.json.encode(document))
 
 
 def extended(operations: list[Any], keyed: Any = None, limits: Any = DEFAULT_LIMITS) -> Any:
