@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, takewhile
+from functools import partial
+from itertools import accumulate, chain, islice, takewhile
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -244,8 +245,8 @@ class AgentTools:
         ] = None,
     ) -> Result:
         """Read the value at ``pointer``, with the owners of its fields and a token, which is good
-        for changes of this value alone. If the value is too large, the result has the sizes of its
-        members instead, and no token."""
+        for changes of this value alone. Values in lists have no token: read the list. If the value
+        is too large, the result has the sizes of its members instead, and no token."""
         self.scope.require(key)
         tokens = _tokens(pointer)
         documents = self._catalog(catalog)
@@ -262,8 +263,13 @@ class AgentTools:
             if f"{leaf.pointer}/".startswith(f"{pointer}/")
             or f"{pointer}/".startswith(f"{leaf.pointer}/")
         ]
+        # The index of an item may be that of another after a change, or the key of one.
+        is_item = any(
+            isinstance(found_at(document.value, tokens[:depth]), list)
+            for depth in range(len(tokens))
+        )
         return {
-            **_with_token(value, pointer, document.etag),
+            **_with_token(value, pointer, None if is_item else document.etag),
             "revision": document.catalog_revision,
             "owners": (listed := _fitting(within)),
             "owners_left_out": len(within) - len(listed),
@@ -340,33 +346,35 @@ class AgentTools:
         self.scope.require_writable()
         self.scope.require(key)
         etag, part = _parted(token)
-        if not _has_only(wanted, part):
+        terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
+        apply = partial(
+            self._catalog(catalog).apply,
+            key,
+            wanted,
+            manager=self.agent.name,
+            conflict="skip" if skip_what_others_own else "refuse",
+            if_match=etag or None,
+            if_absent=not etag,
+            rebase=bool(etag),
+            **terms,
+        )
+        written = partial(self._written, catalog, key)
+        # An apply also removes what the agent applied before, and leaves out now.
+        if part and not (
+            _has_only(wanted, part) and _changed_only(written(partial(apply, dry_run=True)), part)
+        ):
             detail = f"the token is for changes at {part!r} alone: read the rest, too"
             refused = {"code": "precondition_required", "detail": detail, "applied": "no"}
             raise ToolRefused(self._beside(refused, catalog, key))
-        terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
         try:
-            written = self._written(
-                catalog,
-                key,
-                lambda: self._catalog(catalog).apply(
-                    key,
-                    wanted,
-                    manager=self.agent.name,
-                    conflict="skip" if skip_what_others_own else "refuse",
-                    if_match=etag or None,
-                    if_absent=not etag,
-                    rebase=bool(etag),
-                    **terms,
-                ),
-            )
+            done = written(apply)
         except ToolRefused as refused:
             if token or refused.result["code"] != "precondition_failed":
                 raise
             detail = f"{key!r} exists already: read it, and send its token"
             raise ToolRefused({**refused.result, "detail": detail}) from refused
-        result = self._result(written, token)
-        result["skipped"] = _fitting([leaf.pointer for leaf in written.skipped])
+        result = self._result(done, token)
+        result["skipped"] = _fitting([leaf.pointer for leaf in done.skipped])
         return result
 
     def undo(
@@ -585,6 +593,12 @@ def _has_only(wanted: Any, part: str) -> bool:
     return True
 
 
+def _changed_only(written: Written, part: str) -> bool:
+    """Whether nothing outside of ``part`` changed."""
+    patches = chain.from_iterable(each["patch"] for each in written.changes)
+    return all(f"{each['path']}/".startswith(f"{part}/") for each in patches)
+
+
 def marked(result: Result) -> Result:
     """``result`` with ``untrusted``: the pointers of members that may hold what others wrote."""
     own = _OWN
@@ -640,7 +654,7 @@ def _shown(document: Document) -> Result:
 def _with_token(value: Any, pointer: str, etag: str | None) -> Result:
     """``value`` at ``pointer`` of the document of ``etag``, with a token if it's whole."""
     shown = _value(value, pointer)
-    return {**shown, "token": _token(etag, pointer) if "value" in shown else None}
+    return {**shown, "token": _token(etag, pointer) if etag and "value" in shown else None}
 
 
 def _value(value: Any, pointer: str) -> Result:

@@ -375,6 +375,38 @@ def test_the_token_of_a_part_allows_changes_of_that_part_alone(
     }
 
 
+def test_a_value_in_a_list_has_no_token(gateway: Gateway, catalog: Any) -> None:
+    """Its index can be that of another item after a change, and the key of another one."""
+    catalog.put("tables/listed", {"columns": [{"name": "seen"}, {"name": "0"}]})
+
+    async def act(agent: Agent) -> None:
+        for pointer in ("/columns/0", "/columns/0/name"):
+            read = await agent("read", key="tables/listed", pointer=pointer)
+            assert (read["token"], read.refused) == (None, False)
+        assert (await agent("read", key="tables/listed", pointer="/columns"))["token"]
+
+    acting(gateway, catalog.name, act)
+
+
+def test_an_apply_by_the_token_of_a_part_removes_nothing_elsewhere(
+    gateway: Gateway, catalog: Any
+) -> None:
+    async def act(agent: Agent) -> None:
+        async def apply(pointer: str, wanted: Any) -> Any:
+            read = await agent("read", key="tables/people", pointer=pointer)
+            return await agent("apply", key="tables/people", wanted=wanted, token=read["token"])
+
+        assert (await apply("", {"applied": {"before": 1}}))["changed"]
+        answer = await apply("/rows", {"rows": 3})
+        assert (answer.refused, answer["code"]) == (True, "precondition_required")
+        value = {"rows": 2, "applied": {"before": 1}}
+        assert answer["value"] == catalog.get("tables/people").value == value
+        assert (await apply("", {"rows": 3}))["changed"]
+        assert catalog.get("tables/people").value == {"rows": 3}
+
+    acting(gateway, catalog.name, act)
+
+
 def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         async def apply(wanted: dict[str, Any], **more: Any) -> Any:
