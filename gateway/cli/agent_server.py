@@ -160,8 +160,7 @@ class Listening(ListenHandler):
 
 
 class AgentServer(MCPServer[Any]):
-    """A server that answers every request, even a malformed one, because its client waits. What
-    isn't what its client meant is refused."""
+    """A server that answers every request, even a malformed one, because its client waits."""
 
     listening: Listening
 
@@ -180,7 +179,7 @@ class AgentServer(MCPServer[Any]):
 
     def streamable_http_app(self, **terms: Any) -> Starlette:
         app = super().streamable_http_app(**terms)
-        app.add_middleware(_PostedMessages)
+        app.add_middleware(_PostedMessageCheck)
         app.add_middleware(  # comes first
             RequestBodyLimitMiddleware, max_body_size=DEFAULT_MAX_REQUEST_BODY_SIZE
         )
@@ -221,15 +220,15 @@ class _Lines:
         stdin = os.dup(sys.stdin.fileno())
         async for line in anyio.wrap_file(os.fdopen(stdin, "rb", closefd=False)):
             try:
-                self._received(_message(line))
-            except _NotMeant as refused:
+                self._received(_read_message(line))
+            except _MessageRefused as refused:
                 for answer in refused.answers:
                     await self.answer(SessionMessage(answer))
             else:
                 yield line.decode()
 
 
-class _PostedMessages:
+class _PostedMessageCheck:
     """An ASGI application that passes on posts to ``app``, if they hold messages; it answers the
     others. Their bodies come in one piece."""
 
@@ -241,9 +240,9 @@ class _PostedMessages:
         if scope["type"] == "http" and scope["method"] == "POST":
             pieces.append(await receive())
             try:
-                _message(pieces[0].get("body", b""))
-            except _NotMeant as refused:
-                text = refused.posted.model_dump_json(by_alias=True)
+                _read_message(pieces[0].get("body", b""))
+            except _MessageRefused as refused:
+                text = refused.http_answer.model_dump_json(by_alias=True)
                 answer = Response(text, status_code=400, media_type="application/json")
                 await answer(scope, receive, send)
                 return
@@ -279,8 +278,8 @@ class _Answers:
         await self.aclose()
 
 
-class _NotMeant(Exception):
-    """``line`` holds no message, or not the one that its client meant."""
+class _MessageRefused(Exception):
+    """``line`` holds no message, or one that its client can't have meant."""
 
     def __init__(self, line: bytes, code: int, why: str) -> None:
         super().__init__(why)
@@ -289,29 +288,29 @@ class _NotMeant(Exception):
 
     @property
     def answers(self) -> list[JSONRPCError]:
-        """Empty if nobody waits for one."""
+        """The errors to answer with on stdout; none if nobody waits for one."""
         named = _named(self._line) if self._line.strip() else ()
         return [JSONRPCError(jsonrpc="2.0", id=each, error=self._said) for each in named]
 
     @property
-    def posted(self) -> JSONRPCError:
+    def http_answer(self) -> JSONRPCError:
         """The answer over HTTP, where each post has one."""
         return next(iter(self.answers), JSONRPCError(jsonrpc="2.0", id=None, error=self._said))
 
 
-def _message(line: bytes) -> JSONRPCMessage:
-    """The message in ``line``. Raises _NotMeant."""
+def _read_message(line: bytes) -> JSONRPCMessage:
+    """The message in ``line``. Raises _MessageRefused."""
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         code = PARSE_ERROR if first["type"] == "json_invalid" else INVALID_REQUEST
-        raise _NotMeant(line, code, first["msg"]) from error
+        raise _MessageRefused(line, code, first["msg"]) from error
     if isinstance(message, JSONRPCNotification) and _named(line):
-        raise _NotMeant(line, INVALID_REQUEST, "the id must be an integer or a string")
+        raise _MessageRefused(line, INVALID_REQUEST, "the id must be an integer or a string")
     if (twice := repeated_member(line, b"")) is not None:
         why = f"it has the member '{join_pointer(twice)}' twice"
-        raise _NotMeant(line, INVALID_REQUEST, why)
+        raise _MessageRefused(line, INVALID_REQUEST, why)
     return message
 
 

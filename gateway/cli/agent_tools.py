@@ -313,7 +313,7 @@ class AgentTools:
         self.scope.require_writable()
         self.scope.require(key)
         patch = self._parsed(catalog, key, operations, list_keys)
-        has_read = bool(token) and changes_only(patch, _tokens(_parted(token)[1]))
+        has_read = bool(token) and changes_only(patch, _tokens(_split_token(token)[1]))
         if not has_read and not says_what_was_read(patch):
             detail = (
                 "send the token of the value that you read and change, or add a 'test' operation of"
@@ -345,7 +345,7 @@ class AgentTools:
         you read, because fields without an owner are overwritten."""
         self.scope.require_writable()
         self.scope.require(key)
-        etag, part = _parted(token)
+        etag, part = _split_token(token)
         terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
         apply = partial(
             self._catalog(catalog).apply,
@@ -481,7 +481,7 @@ class AgentTools:
         dry_run: bool,
     ) -> Written:
         self.scope.require(key)
-        etag, _ = _parted(token)
+        etag, _ = _split_token(token)
         self._parsed(catalog, key, operations, list_keys)
         terms = self._terms(why, call_id, dry_run=dry_run)
         return self._written(
@@ -539,7 +539,7 @@ class AgentTools:
 
     def _result(self, written: Written, token: str) -> Result:
         """The result of what was written on the document of ``token``, or on what is there."""
-        etag, part = _parted(token)
+        etag, part = _split_token(token)
         changes = [
             {
                 "key": each.get("key"),
@@ -551,7 +551,7 @@ class AgentTools:
         return {
             "changed": written.changed,
             "dry_run": written.dry_run,
-            "token": _token(written.etag, part) if _knows_all(written, etag) else None,
+            "token": _joined_token(written.etag, part) if _knows_all(written, etag) else None,
             "revision": written.catalog_revision,
             "replayed": written.replayed,
             **({"changes": changes} if written.dry_run else {}),  # `history` has those of a commit
@@ -568,7 +568,7 @@ def _knows_all(written: Written, etag: str) -> bool:
     return bool(etag) and written.rebased_from is None
 
 
-def _parted(token: str) -> tuple[str, str]:
+def _split_token(token: str) -> tuple[str, str]:
     """The document's version and the pointer of its part in ``token``. Refuses other tags: they
     match documents that weren't read, or are about others."""
     if not token:
@@ -580,7 +580,7 @@ def _parted(token: str) -> tuple[str, str]:
     return found[2], found[3] or ""
 
 
-def _token(etag: str | None, part: str) -> str | None:
+def _joined_token(etag: str | None, part: str) -> str | None:
     return f"{etag} {part}" if part else etag
 
 
@@ -654,7 +654,7 @@ def _shown(document: Document) -> Result:
 def _with_token(value: Any, pointer: str, etag: str | None) -> Result:
     """``value`` at ``pointer`` of the document of ``etag``, with a token if it's whole."""
     shown = _value(value, pointer)
-    return {**shown, "token": _token(etag, pointer) if etag and "value" in shown else None}
+    return {**shown, "token": _joined_token(etag, pointer) if etag and "value" in shown else None}
 
 
 def _value(value: Any, pointer: str) -> Result:

@@ -163,7 +163,7 @@ class Deliverer:
             for name, value in sent.items():
                 connection.putheader(name, value)
             connection.putheader("Content-Length", str(len(body)))
-            return _sent(connection, body)
+            return _send(connection, body)
         except (OSError, http.client.HTTPException, ValueError) as error:
             if is_over or isinstance(error, TimeoutError):
                 raise TimeoutError from error
@@ -178,21 +178,21 @@ class Deliverer:
         return self._tls
 
 
-def _sent(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, str, str]:
-    """The status and reason of the answer to ``body``, and its ``Retry-After``."""
+def _send(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, str, str]:
+    """Send ``body``; the status and reason of the answer, and its ``Retry-After``."""
     try:
         connection.endheaders(body)
     except OSError:
         # The receiver may have refused it before it took all of it.
         with suppress(OSError, http.client.HTTPException):
-            refused = _answered(connection)
+            refused = _read_answer(connection)
             if not 200 <= refused[0] < 300:
                 return refused
         raise
-    return _answered(connection)
+    return _read_answer(connection)
 
 
-def _answered(connection: http.client.HTTPConnection) -> tuple[int, str, str]:
+def _read_answer(connection: http.client.HTTPConnection) -> tuple[int, str, str]:
     response = connection.getresponse()
     return response.status, response.reason, response.headers.get("Retry-After", "")
 

@@ -158,9 +158,8 @@ class CheckedBodies:
     """The app, with request bodies that are whole, or raise an error when they are read.
 
     A read raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
-    `ClientDisconnected`, also a bad request, for a body that ended before its `Content-Length`, or
-    whose connection broke.
-    `limits` bound all bodies that this process is receiving.
+    `ClientDisconnected`, also a bad request, if the connection ended before the body did. `limits`
+    bound all bodies that this process is receiving.
     """
 
     def __init__(self, application: ServedApp, limits: ConnectionLimits) -> None:

@@ -28,7 +28,10 @@ _AT_ONCE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What a feed asks for: the keywords of ``Catalog.changes``; ``more``: further parameters."""
+    """What a feed asks for: the keywords of ``Catalog.changes``; ``more``: further parameters.
+
+    Raises ValueError for what can't be asked.
+    """
 
     after: int | None
     commit_id: str | None
@@ -38,6 +41,12 @@ class Followed:
     follow: bool
     poll_s: int
     outage_s: float | None
+
+    def __post_init__(self) -> None:
+        if self.commit_id is not None and self.after is None:
+            raise ValueError("commit_id needs 'after', the revision of that commit")
+        if not 1 <= self.poll_s <= 60:
+            raise ValueError("poll_s must be from 1 to 60")
 
 
 class Following:

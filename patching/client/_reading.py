@@ -265,20 +265,20 @@ class Readable(Part):
 
         ``include`` "before" and "value": changes have the content before and after the commit;
         "settings": the settings' changes are included. With ``initial`` it begins with the
-        documents, whose keys begin with ``prefix``; then it has every commit since::
+        documents, whose keys begin with ``prefix``, instead of ``after``::
 
             with catalog.changes(initial=True, prefix="tables/") as feed:
                 copy = {each.key: each.value for each in feed.documents}
+                for commit in feed: ...      # every one since
 
         It survives restarts of the gateway, up to ``outage_s`` seconds long (None: any). A poll
         takes up to ``poll_s`` seconds (1 to 60). ``follow=False``: it ends when there is nothing
-        more for the moment. Raises Gone if the commits were compacted; NotFound if the catalog, set
-        back since, has another commit at ``after`` than ``commit_id``, which is ``feed.commit_id``.
+        more for the moment. ``commit_id``: that of the commit at ``after``, an earlier feed's
+        ``feed.commit_id``. Raises Gone if the commits were compacted; NotFound if the catalog was
+        set back to another history; ValueError unless either ``after`` or ``initial``.
         """
-        if initial == (after is not None) or (initial and commit_id):
+        if initial == (after is not None):
             raise ValueError("give either 'after', a revision, or 'initial'")
-        if not 1 <= poll_s <= 60:
-            raise ValueError("poll_s must be from 1 to 60")
         named = {"author": authors, "manager": managers, "include": include}
         asked = Followed(
             after=after,

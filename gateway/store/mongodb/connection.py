@@ -106,7 +106,7 @@ _QUOTED_QUERY: Final = re.compile(r"Tree: .* planner returned error :: caused by
 # A client isn't replaced before this age: a MongoDB that never supports sessions must not get a new
 # one for every call.
 _REPLACED_AFTER_S: Final = 1.0
-# How often a member says what it is, if nothing changes.
+# How often a member says whether it is primary, if nothing changes.
 _HEARTBEAT_MS: Final = 1_000
 # How long a read waits for a primary after a call has waited for one in vain.
 _AWAY_WAIT_S: Final = 0.9
@@ -152,9 +152,9 @@ class Connection:
                 # With polling, a member that was elected twice between two polls would seem to have
                 # been primary all the time, and may read from before its last election.
                 serverMonitoringMode="stream",
-                # The driver doesn't see that an error with raw details ("not primary") is older
-                # than what the member has said of itself since. So it takes it for no primary,
-                # until the member says again what it is, which it does this often.
+                # A "not primary" may arrive after the member has said that it is primary again. The
+                # driver can't tell, as it gets raw details, and believes it until the next
+                # heartbeat.
                 heartbeatFrequencyMS=_HEARTBEAT_MS,
                 appname=appname,
             )
@@ -536,8 +536,7 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
             f"the MongoDB user may not do {command} on {database}.{collection}: it needs the role"
             f" readWrite in database {database}"
         )
-    # The answer of a member, which also a vain wait for a primary quotes if it was the last thing
-    # that was heard of the member.
+    # Without the member's whole answer, which the error of a wait for a primary can quote, too.
     text = str(error).partition(", full error: ")[0]
     if not isinstance(error, ServerSelectionTimeoutError):
         return _QUOTED_QUERY.sub(": ", text)
