@@ -8,6 +8,7 @@ mustn't occupy the whole worker. Keys stay valid for an hour while they can't be
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ import msgspec
 from gateway.access.principal import Principal, checked_name, principal
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.tokens.fetching import body_of
+
+_log = logging.getLogger(__name__)
 
 KEYS_MAX: Final = 500
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -247,8 +250,9 @@ class KeySet:
         try:
             self._held = _Held(self._fetch(), now_s)
             self._failed = False
-        except (OSError, ValueError, RecursionError, jwt.PyJWTError):
+        except (OSError, ValueError, RecursionError, jwt.PyJWTError) as error:
             self._failed = True
+            _log.warning("the issuer's keys can't be fetched: %s", error)
         finally:
             self._tried_s = self._monotonic()
 

@@ -291,8 +291,13 @@ class TestKeys:
         "broken", ["refused", b"[]", b"{}", b"<html>", b'{"keys":[]}', b"[" * 100_000, 500, 302]
     )
     def test_a_failed_key_fetch_is_distinguished_from_a_bad_token(
-        self, broken: Any, issuer: Issuer, clock: list[float]
+        self,
+        broken: Any,
+        issuer: Issuer,
+        clock: list[float],
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
+        """And the log says why, once for each fetch."""
         url = issuer.url
         if broken == "refused":
             url = "http://127.0.0.1:1/keys"
@@ -305,6 +310,10 @@ class TestKeys:
             with pytest.raises(KeysUnavailable):
                 keys.key(KEY.id)
         assert issuer.fetches <= 1
+        (line,) = caplog.messages
+        assert line.removeprefix("the issuer's keys can't be fetched: ")
+        if isinstance(broken, int):
+            assert {500: "status 500", 302: "redirects"}[broken] in line
         if broken != "refused":
             issuer.status = 200
             issuer.show(KEY)
