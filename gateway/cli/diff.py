@@ -51,10 +51,14 @@ class Side:
     "before",
     type=REVISION,
     metavar="REV1",
-    help="Without KEY: compare all documents, at this revision with now.",
+    help="Without KEY: compare all documents at this revision with the current ones.",
 )
 @click.option(
-    "--to", "after", type=REVISION, metavar="REV2", help="With --from: with this one, not with now."
+    "--to",
+    "after",
+    type=REVISION,
+    metavar="REV2",
+    help="With --from: compare with this revision instead.",
 )
 @click.option(
     "--prefix", default="", help="Without KEY: only documents whose keys begin with this."

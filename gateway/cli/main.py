@@ -256,7 +256,7 @@ def advance(catalog: str | None, every: bool, by: int, **flags: Any) -> int:
     """After a restore, continue CATALOG with revisions that nobody has seen.
 
     Clients remember revisions of commits that a restore lost (a position in the feed, a checkpoint,
-    a catalog tag). From now on, the gateway refuses these, and never takes one for a new commit's.
+    a catalog tag). From now on, the gateway refuses these instead of mistaking them for new ones.
     The history up to now is compacted, and pins end. Documents keep their version tokens.
     """
     _require_one(catalog, every)

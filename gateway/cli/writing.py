@@ -123,7 +123,7 @@ def put(
 @click.option(
     "--rebase",
     is_flag=True,
-    help="With --if-match: also if others changed only what it doesn't touch.",
+    help="With --if-match: apply it even if others changed other places.",
 )
 @click.option(
     "--test",

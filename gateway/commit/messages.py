@@ -335,7 +335,7 @@ def _plain(value: Any) -> Any:
     """A ``str`` of a subclass as plain text; TypeError for anything else."""
     if isinstance(value, str):
         return str(value)
-    raise TypeError(f"{type(value)} is no JSON")
+    raise TypeError(f"{type(value)} isn't JSON")
 
 
 def _decoded(packer: Packer, message: bytes) -> Any:

@@ -391,7 +391,7 @@ class Compactor:
         except SettingsInvalid as error:
             self._meters.compaction_failed()
             _log.warning(
-                "the settings of catalog %r are no settings: %s",
+                "the settings of catalog %r are invalid: %s",
                 head.catalog,
                 error,
                 extra={"catalog": head.catalog},

@@ -107,7 +107,7 @@ class Suspects(dict[str, float]):
         for catalog in catalogs:
             if self.get(catalog, 0.0) <= now:
                 about = {"catalog": catalog}
-                text = "%s of %r fails or is slow while others work: it is done apart from them"
+                text = "%s of %r fails or is slow while others work: it shares no call with them"
                 _log.warning(text, self._what, catalog, extra=about)
             self[catalog] = now + _HELD_S
 

@@ -72,7 +72,7 @@ _desired_flags = together(
         "--max-deletes",
         type=_Deletes(),
         default="0.5",
-        help="Most documents that --delete may delete: a number, or a share. Default: 0.5.",
+        help="How many documents --delete may delete: a number, or a share. Default: 0.5.",
     ),
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
@@ -103,7 +103,7 @@ def main() -> None:
     "--rounds",
     type=click.IntRange(1),
     default=5,
-    help="Most comparisons of a document, if others keep changing it. Default: 5.",
+    help="How often to compare a document that others keep changing. Default: 5.",
 )
 @click.option(
     "--plan", "plan_path", help="Write the changes to this folder instead of sending them."

@@ -197,7 +197,7 @@ def require_java(spark_version: str) -> None:
     )
     match = _version.search(asked.stderr + asked.stdout)
     if match is None:
-        raise JavaMissing(f"{path} doesn't tell its version; {needed}: {INSTALL}")
+        raise JavaMissing(f"{path} doesn't say which version it is; {needed}: {INSTALL}")
     found = tuple(int(part or 0) for part in match.groups())
     too_new = spark < _SUPPORTED[25] and found[0] >= _NOT_WITH_41
     if found[0] < min(_SUPPORTED) or too_new:

@@ -133,7 +133,7 @@ class Authorization:
         """Raise TryLater if the principal was refused too often of late."""
         excess = self._refusals.take(principal.name, {REFUSALS.name: 1})
         if excess is not None:
-            detail = f"principal {principal.name!r} asked too often for what it may not do"
+            detail = f"principal {principal.name!r} has sent too many forbidden requests"
             raise TryLater("rate_limited", detail, excess.wait_s, violated_policies=[REFUSALS.name])
 
     def withhold(self, observed: Observed, answer: Response) -> Response:

@@ -168,7 +168,7 @@ class ServiceRoutes(Routes):
 
     @route("GET", "/readyz", "readyz")
     def readyz(self, _: OpenContext) -> Answer:
-        """The database answers. Raises StoreUnavailable."""
+        """The database answers and takes writes. Raises StoreUnavailable."""
         self._gateway.check_ready()
         return body_answer(encode({"status": "ready"}), [NO_STORE])
 
