@@ -7,7 +7,7 @@
 An extended patch (`parse_extended`, `apply_extended`) adds predicates, set operations and arrays
 whose items are addressed by key; applying it also returns the RFC 6902 patch with the same effect.
 
-`Lists` say which arrays of a document have items that are told apart by key or by value.
+`Lists` say which arrays of a document have items that are identified by key or by value.
 
 `three_way` applies the change from one state of a document to another to a third.
 

@@ -43,7 +43,7 @@ def diff(
     most 256 insertions and removals apart; otherwise, items are compared by position. Below
     `limits.depth_max`, values that differ are replaced.
 
-    Items of `lists` are told apart by key, wherever they are; their order doesn't matter. The
+    Items of `lists` are matched by key, wherever they are; their order doesn't matter. The
     patch is then an extended one, for `apply_extended` with the same lists: it names items by key
     and uses `add_to_set` and `pull`. The result is `b` except for the order of the items: those of
     `a` come first. Two such patches that change different items don't get in each other's way.
@@ -51,7 +51,7 @@ def diff(
     with one key, or an item without a key, is replaced.
 
     Raises LimitExceeded (`items_examined_max`) if more than `examined_max` members and items would
-    be examined. Those of arrays count each time that they are."""
+    be examined. Items of arrays count each time."""
     if a is ABSENT:
         return [] if b is ABSENT else [{"op": "add", "path": "", "value": b}]
     if b is ABSENT:
@@ -224,7 +224,7 @@ def common_items(a: list[Any], b: list[Any]) -> list[tuple[int, int]]:
 
     [] if they are more than 256 insertions and removals apart, so that the cost stays within
     (len(a) + len(b)) * 256. Items are the same if their JSON text is, ignoring the order of
-    members; so 1 and 1.0 are told apart here, which makes a patch longer but not wrong."""
+    members; so 1 and 1.0 differ here, which makes a patch longer but not wrong."""
     if not a or not b or abs(len(a) - len(b)) > DISTANCE_MAX:
         return []
     numbers: dict[bytes | str, int] = {}

@@ -149,7 +149,7 @@ class ListViolation(PatchConflict):
 
 class LimitExceeded(PatchError):
     """The patch or its result is too large. `limit` is the field of `Limits`, `maximum` its value,
-    `actual` what was needed (a lower bound if counting on would have cost too much)."""
+    `actual` what was needed (a lower bound if counting further would have cost too much)."""
 
     code = "limit_exceeded"
 

@@ -1,13 +1,14 @@
-"""Lists: arrays whose items are told apart by key or by value instead of by index.
+"""Lists: arrays whose items are identified by key or by value instead of by index.
 
 Worked example. In a document with
 
     {"fields": [{"path": "id", "tags": ["pii"]}], "tags": ["gold"]}
 
 the rules {"pointer": "/fields", "item_key": ["path"]} and {"pointer": "/tags", "set": true} and
-{"pointer": "/fields/*/tags", "set": true} say: the items of /fields are told apart by their `path`,
-and the tags by their whole value. The *key* of the only field is ("id",), that of its only tag is
-('"pii"',). The *address* "/fields/id/tags" means /fields/0/tags, wherever the field is in its list.
+{"pointer": "/fields/*/tags", "set": true} say: the items of /fields are identified by their
+`path`, and the tags by their whole value. The *key* of the only field is ("id",), that of its only
+tag is ('"pii"',). The *address* "/fields/id/tags" means /fields/0/tags, wherever the field is in
+its list.
 
 Objects and such lists are *containers*: everything in them has a name, that of a member or the
 address of an item. All else, and an empty container, is a leaf.
@@ -192,8 +193,8 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
         return rule if isinstance(rule, ArrayKeys) else None
 
     def below(self, token: str) -> Lists:
-        """The rules for the member or item `token`, as seen from there. All items of a list have
-        the same."""
+        """The rules for the member or item `token`, as seen from there; the same for all
+        items of a list."""
         rules = tuple([(own[1:], rule) for own, rule in self.rules if own and _fits(own[0], token)])
         return Lists(rules) if rules else NO_LISTS
 

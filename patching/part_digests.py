@@ -4,7 +4,7 @@ If the two are equal, applying the part again changes neither the document nor i
 manager owns exactly the leaves that it sends, with the values that they have in the document.
 (Owners from before the rules for a list are fitted to these whenever anything is applied.)
 
-A part without lists has the digest of its value. Items of lists are told apart by address, and
+A part without lists has the digest of its value. Items of lists are identified by address, and
 their order doesn't matter: the digested text has them in the order of their addresses, and a
 second line with the addresses by pointer. As canonical JSON has no line break, nothing else has
 this text; above all not an array of the same items without its rule:

@@ -49,15 +49,16 @@ class Follower(PerProcess):
     The follower survives restarts of the gateway: it retries with the pauses of ``retry`` until it
     is stopped, and continues from its position; ``last_error`` is the reason meanwhile. It loads
     the copy again, and forgets its past, if the gateway has compacted the next commits, or has
-    another commit at the copy's revision. As it names its last commit in each request, and each
-    commit names the one before it, it notices a database that was set back, even one that has grown
-    beyond the copy since. It stops if a gateway, older than this client, say, doesn't
-    understand it (400). ``backoff``, the former name of ``retry``, is deprecated.
+    another commit at the copy's revision. Each request names the copy's last commit, and each
+    commit names the one before it, so the follower notices if the database was restored to an
+    earlier state, even one that has grown beyond the copy since. It stops if a gateway answers 400,
+    for example because it is older than this client. ``backoff``, the former name of ``retry``, is
+    deprecated.
 
     In a forked process it has stopped: the copy stays readable, but doesn't move on.
 
     ``prefix``: only documents whose keys begin with it are copied, and the settings. The position
-    of such a copy passes other commits late, after at most ``poll_s`` seconds (1 to 60). Listeners
+    of such a copy moves past other commits within ``poll_s`` seconds (1 to 60). Listeners
     get whole commits. ``history`` bounds the past that the copy keeps. ``token``: see
     ``Transport``. ``now`` is the clock for the age of history and for ``at_time``. ``connect``
     makes the connections, instead of ``url`` and ``token``.
@@ -114,7 +115,7 @@ class Follower(PerProcess):
         return self
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End following: break off the poll and stop the listeners. The copy stays readable.
+        """Stop following, and stop the listeners. The copy stays readable.
 
         Waits for each thread, for at most ``timeout_s`` seconds.
         """
@@ -174,13 +175,13 @@ class Follower(PerProcess):
         self, listener: Listener, *, after: int | None = None, on_reload: OnReload | None = None
     ) -> Subscription:
         """Call ``listener`` with every commit above ``after`` (None: the current position), in
-        order, each once, when the copy has it, in a thread of the listener's own.
+        order, each once, in a thread of the listener's own. The copy has the commit by then.
 
         With a prefix, the listener gets the commits that change such a document. Commits older than
         the copy's history come from the gateway. If some are gone there, too, ``on_reload`` is
         called in the same thread with a `Reload`, and the commits after its snapshot follow;
         without ``on_reload`` the listener is stopped by CommitsMissed. A listener that raises, or
-        for which more than ``listener_queue_max`` commits wait, is stopped alone.
+        for which more than ``listener_queue_max`` commits wait, is stopped; the others go on.
         """
         position = self._copy.revision if after is None else after
         subscription = Subscription(
@@ -316,7 +317,7 @@ def _loaded(routes: CatalogRoutes, prefix: str) -> VersionedCopy:
 def starts_anew(error: Exception) -> bool:
     """Whether ``error`` means that the copy has to be loaded again.
 
-    An unknown revision means that the database was set back: the catalog is behind the copy.
+    An unknown revision means that an older database was restored: the catalog is behind the copy.
     """
     if isinstance(error, NotFound):
         return error.code == "revision_not_found"

@@ -137,7 +137,8 @@ class Gateway(Closable):
 
     @called
     def is_ready(self, *, timeout_s: float = 5.0) -> Steps[bool]:
-        """Whether its database answers. Raises Unreachable if the gateway itself doesn't."""
+        """Whether its database answers and takes writes. Raises Unreachable if the gateway itself
+        doesn't answer."""
         try:
             yield SendOnce("GET", "/readyz", timeout_s=timeout_s)
         except Problem:
@@ -145,9 +146,9 @@ class Gateway(Closable):
         return True
 
     def close(self) -> None:
-        """Calls under way in other threads end with Unreachable, and so do later ones, including
-        those of its feeds; followers are stopped, and pins left to expire. With ``batch_s``, the
-        writes under way are sent and answered before."""
+        """Stop the followers, and let pins expire. Calls under way in other threads, and later
+        ones, end with Unreachable, including those of its feeds. With ``batch_s``, the writes under
+        way are first sent and answered."""
         if self._batcher is not None:
             self._batcher.close()
         self._is_closed = True

@@ -34,7 +34,7 @@ class Retry:
 
     The n-th pause in a row is drawn evenly from 0 to ``first_s`` doubled n-1 times, at most
     ``longest_s`` seconds (full jitter), so that many clients that failed together don't come back
-    together. If the gateway said how long to stay away, that comes on top. ``luck`` returns numbers
+    together. If the gateway said how long to wait, that is added. ``luck`` returns numbers
     from 0 to 1.
 
     ``answer_s``: how many seconds the first try of a request on one document waits for its answer,

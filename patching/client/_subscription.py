@@ -36,7 +36,7 @@ _PAGE = 100
 class Reload:
     """Commits above ``missed_after`` are missing: begin again from ``snapshot``. The next commit is
     the first above ``snapshot.revision``, which may be lower than ``missed_after`` if the database
-    was set back."""
+    was restored."""
 
     reason: str
     missed_after: int

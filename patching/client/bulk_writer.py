@@ -216,8 +216,9 @@ class BulkAnswer:
     """The outcome of a line. ``content`` is the gateway's answer to it, None if there is none.
 
     ``sends`` counts how often it was sent. ``error``: why it is refused, or undecided. It isn't
-    ``decided`` if the time for retries ended, the gateway was out of reach, or refused the whole
-    request, or the line for the moment. ``applied`` is "yes", "no" (certainly not) or "unknown".
+    ``decided`` if the gateway was out of reach or refused the whole request, or if it still refused
+    the line for now when the time for retries ended. ``applied`` is "yes", "no" (certainly not) or
+    "unknown".
     """
 
     line: BulkLine
@@ -234,19 +235,18 @@ class BulkAnswer:
 
     @property
     def replayed(self) -> bool:
-        """It was applied when it was sent before; this is the first answer, again."""
+        """An earlier try was applied; this is its answer, again."""
         return self.content is not None and self.content.get("replayed") is True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkTerms:
     """``lines_max`` and ``bytes_max`` bound one request; it has fewer lines while the gateway is
-    busy. ``retry_timeout_s``: how many seconds lines are sent again without one being decided, as
-    ``retry`` says, whose ``retries_max`` is for each line. ``backoff`` and ``retries_max``, which
-    set its pauses and bound, are deprecated.
+    busy. Lines are sent again as ``retry`` says, whose ``retries_max`` is for each line, until none
+    has been decided for ``retry_timeout_s``. ``backoff`` and ``retries_max``, which set its pauses
+    and bound, are deprecated.
 
-    ``resend_unknown``: lines without a key, too, are sent again if nobody knows what became of
-    them.
+    ``resend_unknown``: lines without a key, too, are sent again if their outcome is unknown.
     """
 
     lines_max: int = 1000

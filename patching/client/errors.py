@@ -39,16 +39,16 @@ class ClientError(Exception):
         │       ├── Unavailable           503
         │       └── OutcomeUnknown        504
         ├── NotModified              a conditional read of an unchanged document
-        ├── UpdateFailed             an update met a change by others each time
+        ├── UpdateFailed             others changed the document before each try
         ├── PinLost                  a pin could not be renewed in time
         ├── RevisionTooOld           older than a follower's history
         ├── RevisionUnknown          newer than a follower's copy
         ├── WaitTimedOut             a follower didn't get there in time
         ├── FollowerStopped          it was not started, was stopped, or failed
-        ├── AppendFailed             an append found no moment to get through
+        ├── AppendFailed             an append wasn't committed in time
         └── ListenerStopped          why a listener gets no more commits:
             ├── ListenerTooSlow      too many commits were waiting for it
-            └── CommitsMissed        commits it has not seen can't be told any more
+            └── CommitsMissed        commits that it hasn't seen are gone
     """
 
 
@@ -57,7 +57,7 @@ class RequestError(ClientError):
 
     ``code`` is stable and for programs, ``detail`` for people. ``applied`` is ``"no"`` (certainly
     not) or ``"unknown"``; for a request that only reads it means nothing. ``retryable``: the very
-    same request may succeed later. ``retry_after_s``: the least seconds to wait, if the gateway
+    same request may succeed later. ``retry_after_s``: the least time to wait, if the gateway
     said so. ``sends``: how often it was sent. ``idempotency_key``: the one that it was sent under,
     if any: sent again under it, it is applied once. A refusal is ``applied="unknown"`` if an answer
     to the same request got lost before, and that one may still be under way.
@@ -194,7 +194,8 @@ class AppendFailed(ClientError):
     """An append that wasn't committed before its deadline.
 
     ``attempts`` transactions were sent. ``last_head`` is the newest known revision of the catalog.
-    ``applied`` is ``"unknown"`` if the last one's answer got lost. The cause is the last error.
+    ``applied`` is ``"unknown"`` if the answer to the last one got lost. The cause is the last
+    error.
     """
 
     def __init__(self, detail: str, *, attempts: int, last_head: int, applied: str) -> None:
@@ -348,7 +349,7 @@ class BadRequest(Problem):
 
 
 class NotAuthorized(Problem):
-    """No or bad credentials, or not allowed."""
+    """There is no valid token, or it doesn't allow this."""
 
 
 class NotFound(Problem):
