@@ -11,8 +11,8 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from tests import background
-from tests.asking import applied, put
 from tests.memory_store import MemoryStore
+from tests.without_http import applied, put
 
 
 def written() -> tuple[GatewayService, set[threading.Thread]]:

@@ -17,8 +17,8 @@ from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
-from tests.asking import SetClock, WatchedStore, once, put, wait_until
 from tests.memory_store import MemoryStore
+from tests.without_http import SetClock, WatchedStore, once, put, wait_until
 
 SETTINGS = {"arrays": [{"keys": "*", "pointer": "/tags", "set": True}]}
 RIGHT = {"tags": ["a", "b"]}

@@ -18,8 +18,8 @@ import pytest
 from gateway.server import neighbours
 from gateway.server.neighbours import Neighbours, _Channel
 from tests import forking
-from tests.asking import wait_until
 from tests.patience import WAIT_S
+from tests.without_http import wait_until
 
 pytestmark = pytest.mark.skipif(
     not hasattr(socket, "SO_PEERCRED"), reason="only Linux has such sockets"

@@ -23,9 +23,9 @@ from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns
 from gateway.service import GatewayService
 from tests import forking
-from tests.asking import add, applied, put, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
+from tests.without_http import add, applied, put, wait_until
 
 HEALTHY = [f"healthy {number}" for number in range(50)]
 SICK = [f"sick {number}" for number in range(20)]

@@ -27,9 +27,9 @@ from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable, UploadPart, UploadRecord, WriteRejected
 from gateway.uploads import OpenUpload
-from tests.asking import SetClock, applied, content_of, document, put
 from tests.memory_store import MemoryStore, MemoryUploads
 from tests.retention.history_checks import wait_until_written
+from tests.without_http import SetClock, applied, content_of, document, put
 
 ME = Principal("me", ())
 BOB, EVE, JOE = (Principal(name, ()) for name in ("bob", "eve", "joe"))

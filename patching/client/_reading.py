@@ -274,9 +274,8 @@ class Readable(Part):
         It survives restarts of the gateway, up to ``outage_s`` seconds long (None: any). A poll
         takes up to ``poll_s`` seconds (1 to 60). ``follow=False``: it ends when there is nothing
         more for the moment. ``commit_id``: that of the commit at ``after``, an earlier feed's
-        ``feed.commit_id``. Raises Gone if the commits were compacted; NotFound if the catalog
-        has another history, because the database was restored; ValueError unless either ``after``
-        or ``initial``.
+        ``feed.commit_id``. Raises Gone if the commits were compacted; NotFound if an older
+        database was restored; ValueError unless either ``after`` or ``initial``.
         """
         if initial == (after is not None):
             raise ValueError("give either 'after', a revision, or 'initial'")

@@ -12,8 +12,8 @@ from gateway.decide.request import Refused
 from gateway.decide.reverting import Revert, Undo
 from gateway.errors import DocumentForbidden
 from tests.access.people import People, Person
-from tests.asking import ask, document, run, view
 from tests.http.conftest import problem
+from tests.without_http import ask, document, run, view
 
 SECRET = "Zq7Secret"
 ANN_ALONE = {"acl": {"read": ["ann"], "write": ["ann", "wes"]}, "note": SECRET}

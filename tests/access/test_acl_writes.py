@@ -18,9 +18,9 @@ from gateway.decide.request import Applied, Refused, View
 from gateway.errors import DocumentForbidden
 from tests.access.people import APPLY, EXTENDED_PATCH, MERGE_PATCH, People, Person
 from tests.access.test_acl import MALFORMED
-from tests.asking import ask, patch, put, run
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
+from tests.without_http import ask, patch, put, run
 
 ANN_ALONE = {"acl": {"read": ["ann"], "write": ["ann"]}, "team": "x"}
 

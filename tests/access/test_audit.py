@@ -11,7 +11,7 @@ import pytest
 from gateway.decide.request import Request, Unknown, WriteOutcome
 from gateway.store.contract import StoreUnreachable
 from tests.access.service import Caller, Service
-from tests.fates import fated
+from tests.forced_outcomes import force_outcomes
 from tests.memory_store import MemoryStore
 
 PATH = "/v1/catalogs/team%2Fc"
@@ -174,7 +174,7 @@ def test_a_bulk_line_with_an_unknown_outcome_is_audited_as_unknown(
     service: Service, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Request] = []
-    fated(monkeypatch, lambda request: asked.append(request) or "unknown")
+    force_outcomes(monkeypatch, lambda request: asked.append(request) or "unknown")
     (answer,) = service.caller("ann", "write:*").bulk(
         {"catalog": "c", "key": "k", "op": "put", "value": 1}
     )

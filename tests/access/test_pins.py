@@ -15,8 +15,8 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.settings import Settings
 from tests.access.service import Caller, Service, catalog_path, document_path
-from tests.asking import WatchedStore, once
 from tests.memory_store import MemoryStore
+from tests.without_http import WatchedStore, once
 
 PINS = f"{catalog_path('c')}/pins"
 

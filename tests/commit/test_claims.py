@@ -16,7 +16,8 @@ from gateway.model import Claim
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store, StoreUnreachable
-from tests.asking import (
+from tests.patience import WAIT_MS, WAIT_S
+from tests.without_http import (
     WatchedStore,
     add,
     applied,
@@ -27,7 +28,6 @@ from tests.asking import (
     replace,
     wait_until,
 )
-from tests.patience import WAIT_MS, WAIT_S
 
 
 def gateway(store: WatchedStore) -> GatewayService:

@@ -13,9 +13,9 @@ from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from tests.asking import applied, content_of, refused, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
+from tests.without_http import applied, content_of, refused, wait_until
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import APPLICATIONS_KEY, Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from tests.asking import SetClock, WatchedStore, once, put
 from tests.memory_store import MemoryStore
+from tests.without_http import SetClock, WatchedStore, once, put
 
 ANN = Principal("ann", (Grant(Role.WRITE, "*"),))
 

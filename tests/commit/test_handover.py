@@ -24,9 +24,9 @@ from gateway.errors import PatchDoesNotFit, QueueFull
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from tests.asking import SetClock, applied, ask, content_of, put, refused, replace
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
+from tests.without_http import SetClock, applied, ask, content_of, put, refused, replace
 
 FULL = QueueFull("it is full")
 

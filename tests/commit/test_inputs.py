@@ -27,8 +27,8 @@ from gateway.state import replay
 from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store
-from tests.asking import add, applied, put, refused, replace, run
 from tests.memory_store import MemoryStore
+from tests.without_http import add, applied, put, refused, replace, run
 
 KEYS = [f"k{number:02}" for number in range(20)]
 TEXT = "x" * 1_000

@@ -33,9 +33,9 @@ from gateway.store.contract import (
     StoreUnreachable,
     WriteRejected,
 )
-from tests.asking import applied, commit_each, put, refused, replace, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
+from tests.without_http import applied, commit_each, put, refused, replace, wait_until
 
 HEALTHY = [f"healthy-{number:02}" for number in range(50)]
 SICK = "sick"

@@ -27,7 +27,8 @@ from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store, StoreUnreachable, Unsent
-from tests.asking import (
+from tests.patience import WAIT_MS, WAIT_S
+from tests.without_http import (
     SetClock,
     WatchedStore,
     add,
@@ -39,7 +40,6 @@ from tests.asking import (
     refused,
     replace,
 )
-from tests.patience import WAIT_MS, WAIT_S
 
 
 @pytest.fixture

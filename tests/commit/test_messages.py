@@ -59,7 +59,7 @@ from gateway.model import WITHHELD, ChangeRecord, CommitRecord, DocumentRecord, 
 from patching import ABSENT
 from patching.owners import OwnersChange, Ownership, OwnerTree
 from patching.ownership import Contested
-from tests.asking import ask, put
+from tests.without_http import ask, put
 
 OWNERS = OwnerTree(((Ownership("ann", 4, True), Ownership("nightly", 2)),), {"a": 0})
 DOCUMENT = DocumentRecord("k", {"a": [1, None, 2.5]}, 7, 3, "f" * 32, 9, 1, 20, {"acl": {}}, OWNERS)

@@ -11,8 +11,8 @@ from gateway.commit.queue import Pending, Queue
 from gateway.decide.request import Refused
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
-from tests.asking import SetClock, ask, put
 from tests.patience import WAIT_S
+from tests.without_http import SetClock, ask, put
 
 BOUNDS = ServiceLimits(
     queue_requests_max=10,

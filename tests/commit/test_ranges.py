@@ -25,9 +25,9 @@ from gateway.state import cache as cached
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader
 from gateway.store.contract import ForeignRecord, Store, StoreUnreachable
-from tests.asking import RULES, WatchedStore, applied, ask, once, put, refused
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import compaction_of, wait_until_written
+from tests.without_http import RULES, WatchedStore, applied, ask, once, put, refused
 
 TOUCH = (KeyEdit(SETTINGS_KEY, Touch()),)
 

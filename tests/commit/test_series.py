@@ -18,10 +18,10 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
-from tests.asking import WatchedStore, applied, content_of, once, put, refused
-from tests.fates import fated
+from tests.forced_outcomes import force_outcomes
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
+from tests.without_http import WatchedStore, applied, content_of, once, put, refused
 
 
 class Held:
@@ -79,7 +79,7 @@ def test_a_line_refused_for_the_moment_holds_back_its_document_in_queued_windows
 ) -> None:
     """And in later windows; other documents are written."""
     failing = {"k": "away"}
-    fated(monkeypatch, lambda request: failing.pop(request.key, "done"))
+    force_outcomes(monkeypatch, lambda request: failing.pop(request.key, "done"))
     held.series.put(held.asked("f"))
     assert held.moves.wait(WAIT_S)
     held.series.put(held.asked("kl", 1))
@@ -104,7 +104,9 @@ def test_a_done_request_after_one_in_doubt_is_in_doubt_too(
     first, in doubt, was sent again over it. The same in the window behind it; after that, none is
     done at all."""
     lost = {0: "lost"}
-    fated(monkeypatch, lambda request: lost.pop(0, "done") if request.key == "k" else "done")
+    force_outcomes(
+        monkeypatch, lambda request: lost.pop(0, "done") if request.key == "k" else "done"
+    )
     held.series.put(held.asked("kkjk"))
     assert held.moves.wait(WAIT_S)
     held.series.put(held.asked("jk", 4))

@@ -18,7 +18,7 @@ from gateway.commit.queue import (
     Stage,
 )
 from gateway.runtime import ThreadRuntime
-from tests.asking import ask, put
+from tests.without_http import ask, put
 
 PAGE = Path(__file__).parents[2] / "docs" / "commit-loop.md"
 

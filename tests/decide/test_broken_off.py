@@ -26,7 +26,7 @@ from gateway.errors import MemoryFull
 from gateway.http.wire import body
 from gateway.http.write import bulk_lines
 from gateway.model import SETTINGS_KEY, Idempotency
-from tests.asking import NOW, RULES, ask, document, extended, put, refused, run, view
+from tests.without_http import NOW, RULES, ask, document, extended, put, refused, run, view
 
 LINES_MAX = 100_000
 

@@ -15,9 +15,9 @@ from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.decide.settings import CompiledSettings, parse_settings
 from gateway.errors import ConditionRequired, SchemaViolation, SettingsInvalid
 from gateway.model import SETTINGS_KEY, DocumentRecord
-from tests.asking import ask, extended, patch, put, refused, replace, view
-from tests.asking import document as a_document
-from tests.asking import run as decided
+from tests.without_http import ask, extended, patch, put, refused, replace, view
+from tests.without_http import document as a_document
+from tests.without_http import run as decided
 
 NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

@@ -24,7 +24,7 @@ from gateway.model import Idempotency
 from gateway.state.replay import advance_all
 from gateway.store.mongodb import records
 from patching import ABSENT
-from tests.asking import (
+from tests.without_http import (
     NOW,
     RULES,
     add,

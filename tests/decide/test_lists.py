@@ -24,9 +24,9 @@ from gateway.errors import (
 )
 from gateway.model import SETTINGS_KEY, WITHHELD, Idempotency
 from patching.list_declarations import parse_declarations
-from tests.asking import ask, extended, patch, put, refused, replace, view
-from tests.asking import document as a_document
-from tests.asking import run as decided
+from tests.without_http import ask, extended, patch, put, refused, replace, view
+from tests.without_http import document as a_document
+from tests.without_http import run as decided
 
 FIELDS = {"keys": "t*", "pointer": "/fields", "item_key": ["path"]}
 TAGS = {"keys": "*", "pointer": "/tags", "set": True}

@@ -30,7 +30,8 @@ from gateway.state.replay import advance, advance_all
 from gateway.store.mongodb.records import commit_from, commit_record
 from patching import ABSENT
 from patching.owners import Ownership, OwnerTree, changed_owners
-from tests.asking import (
+from tests.cases import cases
+from tests.without_http import (
     NOW,
     RULES,
     add,
@@ -44,8 +45,7 @@ from tests.asking import (
     replace,
     run,
 )
-from tests.asking import document as a_document
-from tests.cases import cases
+from tests.without_http import document as a_document
 
 CASES = cases(200)
 

@@ -13,7 +13,7 @@ from gateway.decide.edits import Delete, Edit, EditAttributes, Merge
 from gateway.decide.request import Applied, Outcome, Unchanged, View
 from gateway.errors import ConditionFailed
 from gateway.model import SETTINGS_KEY, DocumentRecord
-from tests.asking import (
+from tests.without_http import (
     NOW,
     add,
     applied,
@@ -26,7 +26,7 @@ from tests.asking import (
     replace,
     run,
 )
-from tests.asking import document as a_document
+from tests.without_http import document as a_document
 
 
 def attempt(

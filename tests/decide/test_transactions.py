@@ -34,7 +34,7 @@ from gateway.errors import (
 from gateway.model import SETTINGS_KEY, CommitRecord, DocumentRecord
 from gateway.state.replay import advance_all
 from patching import ABSENT
-from tests.asking import (
+from tests.without_http import (
     NOW,
     applied,
     ask,
@@ -47,8 +47,8 @@ from tests.asking import (
     run,
     view,
 )
-from tests.asking import add as added
-from tests.asking import document as a_document
+from tests.without_http import add as added
+from tests.without_http import document as a_document
 
 _E = TypeVar("_E", bound=CommitError)
 KEYS = ("a", "b", "c")

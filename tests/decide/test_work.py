@@ -11,7 +11,7 @@ from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Request, Unchanged
 from gateway.errors import AboveLimit
 from patching.extended import parse_tests
-from tests.asking import RULES, ask, document, extended, put, refused, run, view
+from tests.without_http import RULES, ask, document, extended, put, refused, run, view
 
 ITEMS = 1_000
 RULES_OF_ONE = replace(

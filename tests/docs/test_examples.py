@@ -18,12 +18,12 @@ import pytest
 from gateway.access import Role
 from gateway.access.principal import principal
 from patching.client import Gateway
-from tests.asking import wait_until
 from tests.docs.examples import check, examples, matches, run
 from tests.docs.pages import DOCS, ROOT, Page, pages
 from tests.patience import RUN_S
 from tests.service import RunningGateway
 from tests.systems.rows import ROWS, SYSTEMS
+from tests.without_http import wait_until
 
 _SYSTEMS = ("datahub", "hasura", "ozone", "greptimedb", "ignite")
 _TASKS = ("agents", "be-told", "cache", "gitops", "mongodb", "owners")

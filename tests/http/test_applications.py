@@ -13,9 +13,9 @@ from gateway.http.wire.problems import encode_refusal
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.service import GatewayService
 from tests.access.service import Caller, Service, catalog_path, document_path
-from tests.asking import SetClock
 from tests.http.conftest import problem
 from tests.memory_store import MemoryStore
+from tests.without_http import SetClock
 
 ETL = f"{catalog_path('c')}/applications/etl"
 KEPT_S = 1_000

@@ -16,8 +16,8 @@ from gateway.http.write.bulk_lines import LineTerms
 from gateway.limits import ServiceLimits
 from gateway.service import GatewayService
 from tests.access.service import Caller, Service, catalog_path, document_path
-from tests.asking import SetClock
 from tests.memory_store import MemoryStore
+from tests.without_http import SetClock
 
 ETL = f"{catalog_path('c')}/applications/etl"
 SEVEN = {"application": "etl", "version": 7, "keys": "content", "principals": ["bob"]}

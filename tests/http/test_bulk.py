@@ -24,11 +24,11 @@ from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
-from tests.asking import WatchedStore, once
-from tests.fates import fated
+from tests.forced_outcomes import force_outcomes
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
+from tests.without_http import WatchedStore, once
 
 NDJSON = "application/x-ndjson"
 
@@ -220,7 +220,7 @@ def test_later_lines_of_a_document_are_held_back_after_a_retryable_refusal(
     """Also in later windows, whether they were read before it was refused, or after."""
     monkeypatch.setattr(bulk_route, "_WINDOW_LINES_MAX", 2)
     failing = {"a": "away", "b": "unknown"}
-    fated(monkeypatch, lambda request: failing.pop(request.key, "done"))
+    force_outcomes(monkeypatch, lambda request: failing.pop(request.key, "done"))
     client = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     lines = [{"catalog": "c", "key": key, **put(n)} for n, key in enumerate("abcabdacb")]
     text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
@@ -410,7 +410,7 @@ def test_a_line_over_its_bound_is_skipped(memory_gateway: GatewayService) -> Non
 
 
 def test_an_unknown_outcome_links_to_its_outcome_route(monkeypatch: pytest.MonkeyPatch) -> None:
-    fated(monkeypatch, lambda _: "unknown")
+    force_outcomes(monkeypatch, lambda _: "unknown")
     client = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     line = {"catalog": "c", "key": "k", **put(1, idempotency_key="one")}
     (unknown,) = answers(send(client.test_client(), json.dumps(line).encode()))

@@ -17,10 +17,10 @@ from gateway.limits import ServiceLimits
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable, Unsent
 from gateway.tokens.issued import ServedTokens, Tokens
-from tests.asking import SetClock
 from tests.http.keyed_routes import APPLY, JSON_PATCH
 from tests.memory_store import MemoryStore, MemoryTokens
 from tests.openapi import document
+from tests.without_http import SetClock
 
 C: Final = "/v1/catalogs/c"
 # A method, a path, and a body with its type; {pin}, {upload} and {token} are those that there are.

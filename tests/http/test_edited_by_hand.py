@@ -20,13 +20,13 @@ from gateway.store.contract import BackupRefused, ForeignRecord
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import commit_id, document_id
 from tests.access.service import Caller, Service
-from tests.asking import wait_until
 from tests.http.event_stream import events
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import settler_of, wait_until_written
 from tests.state.sleeping import gateway_on
 from tests.state.test_bases import UNREADABLE
 from tests.store.undecodable import UNDECODABLE, without_utf8
+from tests.without_http import wait_until
 
 pytestmark = pytest.mark.mongod
 

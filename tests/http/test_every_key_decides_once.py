@@ -25,10 +25,10 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable
-from tests.asking import SetClock
 from tests.http.keyed_routes import CASES, WITHOUT_KEY, Ask, Case, World
 from tests.memory_store import MemoryStore
 from tests.openapi import document
+from tests.without_http import SetClock
 
 OUTCOMES = ("applied", "unchanged", "refused")
 WORLDS = [

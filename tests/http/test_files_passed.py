@@ -21,9 +21,9 @@ from gateway.http.wire.headers import APPLY, LINES
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService, ServiceLimits
 from gateway.state import write_out
-from tests.asking import wait_until
 from tests.http.conftest import Catalog
 from tests.memory_store import MemoryStore
+from tests.without_http import wait_until
 
 ROOT = Path(gateway.__file__).parent.parent
 ROOMS = tuple(f"{ROOT / name}/" for name in ("gateway", "patching"))

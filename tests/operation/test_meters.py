@@ -20,11 +20,11 @@ from gateway.model import HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Moved, StoreUnreachable
-from tests.asking import wait_until
 from tests.memory_store import MemoryStore
 from tests.operation.conftest import samples, value
 from tests.patience import WAIT_S
 from tests.test_layers import INNER, imports, package
+from tests.without_http import wait_until
 
 Eventually = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store, StoreUnreachable
-from tests.asking import WatchedStore, applied, commit_each, once, put, wait_until
+from tests.without_http import WatchedStore, applied, commit_each, once, put, wait_until
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
 OPEN = {"acl": {"read": ["eve"]}}

@@ -13,9 +13,9 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Scanned
 from patching import digest
-from tests.asking import put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
+from tests.without_http import put
 
 
 class _WrittenBefore(MemoryStore):

@@ -22,9 +22,9 @@ from gateway.read.losses import LossQuery
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
-from tests.asking import put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
+from tests.without_http import put
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
 ANN_ALONE = {"acl": {"read": ["ann"]}}

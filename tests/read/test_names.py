@@ -15,9 +15,9 @@ from gateway.read import digests
 from gateway.read.digests import KeyDigestPage, Names
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from tests.asking import applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
+from tests.without_http import applied, put
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
 LAST = "\U0010ffff"

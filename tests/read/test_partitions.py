@@ -19,9 +19,9 @@ from gateway.read.listing import as_is
 from gateway.read.partitions import KeySpan
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from tests.asking import applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
+from tests.without_http import applied, put
 
 ANN = Principal("ann", (Grant(Role.READ, "*"),))
 EVERYTHING = KeySpan()

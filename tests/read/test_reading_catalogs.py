@@ -12,8 +12,8 @@ from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
-from tests.asking import WatchedStore, once, put
 from tests.patience import WAIT_MS
+from tests.without_http import WatchedStore, once, put
 
 SETTINGS = {"require_precondition": False, "retention": {"commits": 5}}
 CALLS = [("after", "heads"), ("before", "commits"), ("before", "documents"), ("after", "documents")]

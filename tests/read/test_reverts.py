@@ -12,8 +12,8 @@ from gateway.read.reverts import RevertTerms
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
-from tests.asking import WatchedStore, once, put
 from tests.patience import WAIT_MS
+from tests.without_http import WatchedStore, once, put
 
 TERMS = RevertTerms("c", "", "refuse", 100, None)
 

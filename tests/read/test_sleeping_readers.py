@@ -5,8 +5,8 @@ from __future__ import annotations
 from gateway.decide.edits import Delete
 from gateway.limits import ServiceLimits
 from gateway.service import GatewayService
-from tests.asking import SetClock, WatchedStore, once, put, wait_until
 from tests.memory_store import MemoryStore
+from tests.without_http import SetClock, WatchedStore, once, put, wait_until
 
 
 def test_a_document_purged_during_the_read_is_not_returned_at_an_old_revision() -> None:

@@ -12,8 +12,8 @@ from gateway.read.history import RevisionAt
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store, StoreUnreachable
-from tests.asking import SetClock, WatchedStore, applied, once, put, wait_until
 from tests.patience import WAIT_MS
+from tests.without_http import SetClock, WatchedStore, applied, once, put, wait_until
 
 
 def gateway_on(store: object, runtime: ThreadRuntime | None = None) -> GatewayService:

@@ -32,7 +32,6 @@ from gateway.retention.compaction import Compactor, advance
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import ForeignRecord, Moved, Store, StoreUnreachable, Swept
-from tests.asking import SetClock, WatchedStore, applied, once, patch, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
     Killed,
@@ -44,6 +43,7 @@ from tests.retention.history_checks import (
     state_at,
     wait_until_written,
 )
+from tests.without_http import SetClock, WatchedStore, applied, once, patch, put
 
 KEYS = ("a", "b", "c", "d")
 

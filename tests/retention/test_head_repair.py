@@ -18,7 +18,6 @@ from gateway.runtime import ThreadRuntime
 from gateway.store.contract import ForeignRecord
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.records import commit_id
-from tests.asking import add, applied, content_of, put
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import findings, history_of, wait_until_written
 from tests.retention.test_compaction import compaction_of, nothing
@@ -26,6 +25,7 @@ from tests.state.sleeping import gateway_on
 from tests.state.test_bases import Noted, gateway_that_never_writes_out
 from tests.store.undecodable import FAR_DATE, NO_TEXT, without_utf8
 from tests.store.verdicts_suite import verdict
+from tests.without_http import add, applied, content_of, put
 
 pytestmark = pytest.mark.mongod
 

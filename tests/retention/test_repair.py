@@ -25,13 +25,13 @@ from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import commit_id, document_id
 from patching import ABSENT
 from patching.owners import Ownership, OwnerTree
-from tests.asking import add, applied, content_of, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.retention.test_compaction import gateway_on, write_history
 from tests.state.test_bases import Noted, gateway_that_never_writes_out
 from tests.store.contract_suite import OWNERS
+from tests.without_http import add, applied, content_of, put
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.records import document_id
 from patching import ABSENT, Json
 from patching.values import Absent
-from tests.asking import add, applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import (
@@ -43,6 +42,7 @@ from tests.retention.history_checks import (
 from tests.retention.test_compaction import gateway_on, nothing, write_history
 from tests.store.contract_suite import OWNERS, commit
 from tests.store.verdicts_suite import judging, verdict
+from tests.without_http import add, applied, put
 
 
 @pytest.fixture

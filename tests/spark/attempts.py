@@ -17,10 +17,10 @@ import psutil
 from patching.client import RequestError
 from patching.client.routes import CatalogRoutes
 from patching.client.transport import Transport
-from tests.asking import wait_until
 from tests.patience import WAIT_S
 from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
+from tests.without_http import wait_until
 
 Batches = Iterator[Any]
 _EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -18,10 +18,10 @@ from gateway.http.app import create_app
 from gateway.limits import ServiceLimits
 from gateway.service import GatewayService
 from patching.client.transport import Transport
-from tests.asking import SetClock
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 from tests.spark.written import Written
+from tests.without_http import SetClock
 
 DAY_S = 24 * 3600
 TOO_OLD = "was begun more than 604800 seconds ago"

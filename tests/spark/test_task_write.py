@@ -38,10 +38,10 @@ from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import OutcomeCounts, TaskWritten, finished_catalogs
 from patching.spark.task_write import Attempt, Version, WriteFailed, write_rows
 from patching.spark.version_steps import VersionRefused, applications, finish
-from tests.asking import SetClock
-from tests.fates import fated
+from tests.forced_outcomes import force_outcomes
 from tests.memory_store import MemoryStore
 from tests.service import RunningGateway
+from tests.without_http import SetClock
 
 _ROWS = 200
 Run = Callable[..., TaskWritten]
@@ -328,22 +328,22 @@ def test_a_gateway_without_begin_lines_gets_a_separate_begin_request(
 def test_rows_of_a_document_keep_their_order_through_retries(
     inside: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A third of the lines meets a gateway that is away, or that can't tell what became of them,
-    though they were applied or not: it holds back those behind, and the task sends them again."""
+    """For a third of the lines, the gateway is away or doesn't know the outcome. It holds back the
+    lines behind them, and the task sends all of them again."""
     monkeypatch.setattr(bulk, "_WINDOW_LINES_MAX", 1)
     luck = random.Random(5)
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway).test_client()
     failed: Counter[str] = Counter()
 
-    def fate_of(_: Request) -> str:
-        fate = luck.choice(["away", "lost", "unknown", *["done"] * 6])
-        failed[fate] += 1
-        return fate
+    def choose(_: Request) -> str:
+        chosen = luck.choice(["away", "lost", "unknown", *["done"] * 6])
+        failed[chosen] += 1
+        return chosen
 
     for key in "klm":
         gateway.write("c", key, Put({"log": []}, 10))
-    fated(monkeypatch, fate_of)
+    force_outcomes(monkeypatch, choose)
     inside(client=client)
     rows = [(luck.choice("klm"), n) for n in range(300)]
     counts = run_at("http://x", "c", batches(rows), Attempt("job", 0, 0, 0, OPEN)).counts

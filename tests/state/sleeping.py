@@ -16,7 +16,6 @@ from gateway.runtime import ThreadRuntime, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import Store, StoreUnreachable
-from tests.asking import SetClock, WatchedStore, add, applied, commit_each, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import (
@@ -26,6 +25,7 @@ from tests.retention.history_checks import (
     wait_until_written,
 )
 from tests.retention.test_compaction import nothing
+from tests.without_http import SetClock, WatchedStore, add, applied, commit_each, put
 
 GRACE_S = RetentionLimits().sweep_grace_s
 LATE_S = RetentionLimits().late_s

@@ -20,12 +20,12 @@ from gateway.store.contract import Store, StoreUnreachable
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
 from patching import ABSENT
-from tests.asking import WatchedStore, add, applied, content_of, once, put, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.state.sleeping import LATE_S, Noted, World, gateway_on
 from tests.store.undecodable import FAR_DATE, NO_TEXT
+from tests.without_http import WatchedStore, add, applied, content_of, once, put, wait_until
 
 BASE = DocumentRecord("k", {"n": 4}, 4, 2, "4" * 32, 4, attributes={"acl": {"read": ["ann"]}})
 

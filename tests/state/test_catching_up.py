@@ -18,11 +18,11 @@ from gateway.state.cache import Cache, CachedState
 from gateway.state.heads import HeadReader
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
-from tests.asking import WatchedStore, applied, once, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import Killed, compaction_of, killed_at, wait_until_written
 from tests.retention.test_compaction import HISTORY, KEYS, gateway_on, nothing, write_history
 from tests.state.sleeping import Noted
+from tests.without_http import WatchedStore, applied, once, put
 
 LAST = len(HISTORY) + 1  # in the head's tail alone
 RAISED_ONLY = 0  # a compaction that is killed before it sweeps anything

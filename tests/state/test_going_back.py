@@ -16,12 +16,12 @@ from gateway.runtime import ThreadRuntime, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import StoreUnreachable
-from tests.asking import SetClock, WatchedStore, add, applied, content_of, put, wait_until
 from tests.memory_store import MemoryStore, backup
 from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, wait_until_written
 from tests.state.sleeping import DAY_S, Noted
 from tests.store.contract_suite import commit
+from tests.without_http import SetClock, WatchedStore, add, applied, content_of, put, wait_until
 
 
 @pytest.fixture

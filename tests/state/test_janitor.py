@@ -12,8 +12,17 @@ from gateway.errors import DocumentNotFound, RefusedBefore
 from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.service import GatewayService
-from tests.asking import SetClock, WatchedStore, applied, content_of, once, put, replace, wait_until
 from tests.memory_store import MemoryStore
+from tests.without_http import (
+    SetClock,
+    WatchedStore,
+    applied,
+    content_of,
+    once,
+    put,
+    replace,
+    wait_until,
+)
 
 KEPT_S = ServiceLimits().retention.idempotency_s
 HOUR_S = 3600

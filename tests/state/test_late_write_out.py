@@ -19,7 +19,6 @@ from gateway.runtime import Moment, elapsed_s, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import Store, StoreUnreachable
-from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import (
@@ -45,6 +44,7 @@ from tests.state.sleeping import (
     write_both,
     write_tail,
 )
+from tests.without_http import SetClock, WatchedStore, add, applied, content_of, once, put
 
 KEYS = ("k", "other", "z")
 

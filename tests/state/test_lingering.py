@@ -8,9 +8,9 @@ from gateway.read.listing import as_is
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import write_out
-from tests.asking import WatchedStore, put, wait_until
 from tests.memory_store import MemoryStore
 from tests.state.sleeping import gateway_on
+from tests.without_http import WatchedStore, put, wait_until
 
 WRITES = ("write_documents", "write_commits")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.limits import ServiceLimits
 from gateway.state.write_out import Patience
-from tests.asking import SetClock
+from tests.without_http import SetClock
 
 
 def test_growing_tails_do_not_postpone_the_write_out_for_ever() -> None:

@@ -17,7 +17,6 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from tests.asking import patch, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
     Killed,
@@ -26,6 +25,7 @@ from tests.retention.history_checks import (
     killed_at,
     wait_until_written,
 )
+from tests.without_http import patch, put
 
 KEYS = ("a", "b", "c")
 _keys = st.sampled_from(KEYS)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.state import sharing
 from gateway.state.sharing import Suspects
-from tests.asking import SetClock
+from tests.without_http import SetClock
 
 
 @pytest.fixture

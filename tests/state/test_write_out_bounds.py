@@ -16,10 +16,10 @@ from gateway.state import write_out
 from gateway.state.cache import Cache
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import StoreUnreachable
-from tests.asking import SetClock, applied, commit_each, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import findings, wait_until_written
 from tests.state.sleeping import gateway_on
+from tests.without_http import SetClock, applied, commit_each, put
 
 ID = "0" * 32
 

@@ -26,8 +26,8 @@ from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.format import FORMAT
 from patching import ABSENT
-from tests.asking import applied, content_of, put, replace
 from tests.patience import WAIT_MS
+from tests.without_http import applied, content_of, put, replace
 
 _LEFT = json_util.loads((Path(__file__).parent / "data/format_1.json").read_text())
 _REVISIONS = {"compacted": 6, "deleted": 2, "raised": 6, "settled": 8, "unfinished": 3}

@@ -25,8 +25,8 @@ from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, connect, records
 from gateway.store.mongodb.format import FORMAT
-from tests.asking import applied, content_of, put, replace
 from tests.patience import WAIT_MS
+from tests.without_http import applied, content_of, put, replace
 
 _LEFT = json_util.loads((Path(__file__).parent / "data/format_3.json").read_text())
 _REVISIONS = {"deleted": 2, "settled": 7, "unfinished": 3}

@@ -20,10 +20,10 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Moved, Rejected, StoreUnreachable, Swept
 from gateway.store.mongodb import MongoStore, connect
-from tests.asking import SetClock, commit_each
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
 from tests.store.subscriptions_suite import made
+from tests.without_http import SetClock, commit_each
 
 
 @pytest.fixture

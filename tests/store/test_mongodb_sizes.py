@@ -18,8 +18,8 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state.write_out import WriteOut
 from gateway.store.mongodb import MongoStore, connect
-from tests.asking import add, put
 from tests.patience import WAIT_MS
+from tests.without_http import add, put
 
 # Of letters that take four bytes each.
 NAME = "\N{OLD ITALIC LETTER A}" * 255

@@ -20,8 +20,8 @@ from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable, Unsent
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.connection import explained
-from tests.asking import applied, put, wait_until
 from tests.patience import WAIT_MS
+from tests.without_http import applied, put, wait_until
 
 
 def client(*kinds: str) -> Any:

@@ -17,7 +17,6 @@ from gateway.store.contract import Store
 from gateway.store.mongodb import connect
 from patching import ABSENT
 from patching.client import Follower, Gateway, Snapshot, append
-from tests.asking import WatchedStore, once, wait_until
 from tests.patience import WAIT_MS
 from tests.systems.feeds import applied
 from tests.systems.service import (
@@ -30,6 +29,7 @@ from tests.systems.service import (
     side_by_side,
     statuses,
 )
+from tests.without_http import WatchedStore, once, wait_until
 
 ROUNDS = 10
 TAGS = "/tags/-"

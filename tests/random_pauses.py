@@ -1,8 +1,8 @@
-"""Run tests while their processes stand still now and then, all of them or some, for up to a second
-and a half: what fails then depends on how fast the machine is.
+"""Run tests while some or all of their processes are suspended now and then, for up to a second
+and a half: a test that fails then depends on time.
 
-    python -m tests.stutter tests/http tests/commit    # whatever pytest takes
-    python -m tests.stutter --stutter-seed 2 tests/http
+    python -m tests.random_pauses tests/http tests/commit    # whatever pytest takes
+    python -m tests.random_pauses --pause-seed 2 tests/http
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import psutil
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stutter", add_help=False)
-    parser.add_argument("--stutter-seed", type=int, default=1)
+    parser = argparse.ArgumentParser(prog="python -m tests.random_pauses", add_help=False)
+    parser.add_argument("--pause-seed", type=int, default=1)
     chosen, arguments = parser.parse_known_args()
-    luck = random.Random(chosen.stutter_seed)
+    luck = random.Random(chosen.pause_seed)
     tests = subprocess.Popen([sys.executable, "-m", "pytest", *arguments])
     while tests.poll() is None:
         time.sleep(luck.uniform(0.1, 0.8))

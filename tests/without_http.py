@@ -1,4 +1,4 @@
-"""What tests of the gateway without HTTP share: a way to ask, what came of it, a set clock."""
+"""What tests of the gateway without HTTP share: requests, decisions, a store that is watched."""
 
 from __future__ import annotations
 
