@@ -162,7 +162,7 @@ def test_a_request_that_needs_nothing_more_does_not_wait(eventually: Eventually)
 
 
 def test_an_account_that_held_nothing_is_never_the_longest() -> None:
-    """Such an account would stay the first for ever, and nobody else would be let on."""
+    """Otherwise, it would stay the first for ever, and no other would be let on."""
     memory = memory_of(10, 8)
     for nothing in memory.account(), memory.own_account():
         with nothing.holding():

@@ -264,7 +264,8 @@ def raw_connection(group: str, worker: int) -> socket.socket:
 def test_nothing_is_read_from_an_unauthenticated_process(
     group: str, other: Other, sent: bytes
 ) -> None:
-    """Not even by whoever repeats what another connection proved: each has its own challenge."""
+    """Not even if it repeats the proof of another connection, because each has its own
+    challenge."""
     with raw_connection(group, other.pid) as stranger:
         assert len(stranger.recv(100)) == 32, "the challenge"
         stranger.sendall(sent)

@@ -74,9 +74,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def test_no_request_of_a_worker_fails_because_its_neighbour_is_stopped(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped with turns in its hands, before anybody has spoken with it: the callers of its
-    catalogs waited a second each for a greeting, one after the other, most beyond their time. Here
-    whoever waits for the greeting is late at once."""
+    """It is stopped while it has turns, before anybody has connected to it. Once, the callers of
+    its catalogs waited a second each for its greeting, one after the other, most of them beyond
+    their time. Here, a single such wait would be too long."""
     monkeypatch.setattr(neighbours, "SILENT_S", 2 * WAIT_S)
     os.kill(machine.other, signal.SIGSTOP)
     owned = [c for c in SICK if home_worker(c, (os.getpid(), machine.other)) == machine.other]

@@ -402,7 +402,7 @@ def test_an_upload_is_visible_only_to_the_principal_that_opened_it(gateway: Gate
 def test_a_committed_upload_is_remembered_until_it_expires(
     clock: SetClock, store: MemoryStore
 ) -> None:
-    """However short other replies are kept, and though the note beside it was lost."""
+    """Even if other replies are kept for a shorter time, and the note in the upload was lost."""
     limits = ServiceLimits(upload_expiry_s=60, retention=RetentionLimits(idempotency_s=1))
     gateway = GatewayService(store, clock, limits)
     upload = opened(gateway)
@@ -423,7 +423,7 @@ def test_leftovers_of_a_committed_upload_of_a_dead_worker_are_cleaned_up(
     value: int,
     step: str,
 ) -> None:
-    """So it takes no part that nobody would ever commit, and no room."""
+    """It then takes no more parts, which nobody would commit, and no room."""
     revision = int(write(bounded, 2).partition("-")[0], 16) + (value != 2)
     upload = begin(bounded, ME)
     bounded.uploads.put_part(upload, 1, b"x" * 20)

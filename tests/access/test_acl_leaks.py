@@ -304,7 +304,7 @@ def _asked(person: Person, method: str, path: str, body: Any, media_type: str) -
 
 
 def _content(answer: TestResponse, guess: str) -> Any:
-    """What differs with what is told, and nothing else: not with the guess itself."""
+    """An answer's content, without what always differs between two answers."""
     content = answer.get_json(silent=True)
     if isinstance(content, dict):
         content = {

@@ -299,8 +299,8 @@ def test_a_failed_lookup_fails_every_request_that_waits_for_it(world: World) -> 
 
 
 def test_a_shared_lookup_is_charged_to_no_request(world: World) -> None:
-    """Who has used up what it may compute, as an export that asks again whether its token counts,
-    is no reason to refuse the others."""
+    """The request that does the look-up may have no processor time left. That doesn't refuse the
+    others."""
     issued = world.issue()
     ask = world.store.tokens_of
 

@@ -19,7 +19,7 @@ NONSENSE = b"nonsense\r\n\r\n"
 
 
 def is_whole(request: bytes) -> bool:
-    """A write's body ends like that; what became of it is asked for without one."""
+    """Whether all of the request has arrived. A write ends with its JSON, a read with its head."""
     return request.endswith(b"\r\n\r\n" if request.startswith(b"GET") else b"}")
 
 

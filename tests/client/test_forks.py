@@ -95,8 +95,7 @@ def test_a_fork_does_not_wait_for_a_batch_of_the_parent(transport: Transport) ->
 
 
 def test_a_follower_is_stopped_in_the_child(gateway: Followed) -> None:
-    """Nobody moves its copy there: whoever waits would wait for ever, and take it for the
-    present."""
+    """No thread updates its copy there, so waiting would never end."""
     gateway.put(a=1)
     follower = gateway.follow()
     listening = follower.subscribe(lambda _: None)

@@ -111,7 +111,7 @@ def test_an_unknown_outcome_is_looked_up_if_nothing_may_be_sent_again(
 
 
 def test_an_unknown_outcome_without_a_record_stays_unknown(fake: FakeDocuments) -> None:
-    """That there is no commit yet doesn't say that there will be none."""
+    """There may be no commit yet because the write is still under way."""
     catalog = with_retry(fake, retries_max=1)
     fake.unsent.extend([UNKNOWN, AWAY])
     with pytest.raises(Unavailable) as raised:
@@ -232,7 +232,7 @@ def put(calls: CallSender, **terms: Unpack[WriteTerms]) -> HttpAnswer:
 @pytest.mark.parametrize("timeout_s", [0.5, 3.0, 30.0])
 @pytest.mark.parametrize("answer_s", [1.0, None])
 def test_a_call_takes_no_longer_than_its_timeout(timeout_s: float, answer_s: float | None) -> None:
-    """It took 2 s longer for the answer, and then 10 s to ask what had become of it."""
+    """Once, a call took 2 s more for the answer, and another 10 s to ask for the outcome."""
     silent = Silent()
     calls = silent.calls(answer_s=answer_s)
     with pytest.raises(Unreachable) as raised:
@@ -273,7 +273,7 @@ class Slow(Silent):
 
 
 def test_a_slow_gateway_gets_enough_time_at_the_first_try() -> None:
-    """Its clients would give up, and ask for all of it again, each time."""
+    """Otherwise, its clients would give up and send everything again, each time."""
     slow = Slow()
     calls = slow.calls()
     for _ in range(2):

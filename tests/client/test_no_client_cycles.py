@@ -1,5 +1,5 @@
-"""A client that nobody has any more is gone, with its connections: not when cycles are looked for,
-which a process may do rarely, or never."""
+"""A client without references is freed at once, with its connections. It doesn't wait for the
+garbage collector, which may run rarely or never."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _QuietServer(ThreadingHTTPServer):
 
 
 class Server:
-    """Answers everything with ``answer``; keeps what it was asked."""
+    """Answers each request with ``answer``, and notes the requests."""
 
     def __init__(self) -> None:
         self.answer: tuple[int, dict[str, str], bytes] = (200, {}, b"{}")

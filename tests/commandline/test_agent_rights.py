@@ -99,7 +99,8 @@ def filled(arguments: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 async def answers(client: Client, catalog: str, key: str) -> list[str]:
-    """What all tools and resources say, without what was asked and the request's own id."""
+    """The texts of all answers to tools and resources, without the arguments and the request's
+    id."""
     agent = Agent(client, catalog)
     said = [(await agent(tool, **filled(arguments, key))).text for tool, arguments in CALLS]
     try:

@@ -509,7 +509,8 @@ def test_a_large_value_is_shown_in_parts(gateway: Gateway, catalog: Any) -> None
 def test_a_tag_that_is_not_the_documents_token_changes_nothing(
     gateway: Gateway, catalog: Any, token: str
 ) -> None:
-    """``*`` is true of what nobody has read; a composite tells of documents out of scope."""
+    """``*`` would be true of a document that nobody has read, and a composite reveals documents out
+    of scope."""
     operations = [{"op": "set", "path": "", "value": "gone"}]
 
     async def act(agent: Agent) -> None:
@@ -629,7 +630,7 @@ async def notified_uris(
     change: Callable[[], object],
     scope: Scope = EVERYTHING,
 ) -> list[str]:
-    """The ``wanted`` URIs that a client is told of, up to that of document ``last``."""
+    """The ``wanted`` URIs that a client is notified of, before that of document ``last``."""
     server = mcp_server(AgentTools(gateway, ADA, scope), gateway, [catalog])
     last = f"metadata://{catalog}/tables/last"
     async with (
@@ -699,7 +700,7 @@ def test_changes_outside_the_scope_are_not_reported(gateway: Gateway, catalog: A
 def test_the_server_acknowledges_only_uris_that_it_will_report(
     gateway: Gateway, catalog: Any
 ) -> None:
-    """By the acknowledgement, which names what of the asked for will come."""
+    """The acknowledgement names them."""
     told = [f"metadata://{catalog.name}/tables/a%20b", f"metadata://{catalog.name}/tables/a b"]
     never = [
         "metadata://another/tables/orders",  # not watched

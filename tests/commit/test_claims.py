@@ -153,7 +153,7 @@ def break_off() -> None:
 
 
 def test_a_move_that_is_sent_again_ignores_claims(store: Store, far: WatchedStore) -> None:
-    """Lost because of a claim, it could be won later, when the first copy of it arrives."""
+    """Otherwise, a move that lost to a claim could still win when its first copy arrives."""
     ours = gateway(far)
     ours.write("c", "k", put({}))
     store.claim(["c"], Claim("other", 1_000_000))
@@ -219,7 +219,7 @@ def test_all_catalogs_of_a_round_are_claimed_in_one_call_and_dropped_in_another(
 
 
 def test_heads_are_read_even_if_the_claim_fails(far: WatchedStore) -> None:
-    """A claim is a hint, and one catalog's that is refused is no other's trouble."""
+    """A claim is a hint; if it is refused, the head is read all the same."""
     gateway(far).write("c", "k", put(1))
     ours = queue_of(far)
     far.before["claim"] = break_off

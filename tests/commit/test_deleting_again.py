@@ -96,9 +96,9 @@ def test_a_deletion_of_too_many_documents_is_decided_once() -> None:
 
 
 def test_a_late_first_try_deletes_nothing_created_after_its_repetition_was_answered() -> None:
-    """The first try has listed the catalog, and loses its race; meanwhile somebody else deletes it,
-    the same request is sent again through another worker and told that there is nothing to do, and
-    the catalog is made again."""
+    """The first try has listed the catalog and loses its race. Meanwhile, somebody deletes the
+    catalog, the same request is sent again through another worker and gets "nothing to do", and the
+    catalog is created again."""
     store = MemoryStore()
     slow, other = (GatewayService(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))
     other.write("c", "k", Put(1, 1))

@@ -86,7 +86,8 @@ def done_but(error: Exception) -> Callable[..., Any]:
 
 
 def of_its_own(result: Any) -> Callable[..., Any]:
-    """The database tells what became of each; of the sick one ``result``, None: nothing."""
+    """The database answers for each catalog; for the sick one with ``result``, or, if None, not at
+    all."""
 
     def way(method: Callable[..., Any], moves: Any) -> Mapping[str, Any]:
         told = method([move for move in moves if move.catalog != SICK])
@@ -216,7 +217,7 @@ def test_of_a_refused_batch_only_the_request_at_fault_is_refused() -> None:
 
 
 def failing_on(broken: str, error: Exception) -> Callable[..., Any]:
-    """Fails where the sick catalog is asked for what is broken there."""
+    """Fails if it is called for the broken record of the sick catalog."""
 
     def way(method: Callable[..., Any], asked: Any) -> Any:
         if any(broken in (each if isinstance(each, tuple) else (each,)) for each in asked[SICK]):
@@ -340,7 +341,7 @@ def test_a_move_without_memory_is_sent_again(store: SickStore) -> None:
 
 
 def once_failing(error: Exception) -> Callable[..., Any]:
-    """Does what it is asked, and tells nobody, the first time."""
+    """The first call takes effect, but its answer is lost."""
     left = [error]
 
     def way(method: Callable[..., Any], asked: Any) -> Any:

@@ -100,9 +100,9 @@ def test_a_line_refused_for_the_moment_holds_back_its_document_in_queued_windows
 def test_a_done_request_after_one_in_doubt_is_in_doubt_too(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Simulation seed 21000383: of two that came together, the second was told as done, and the
-    first, in doubt, was sent again over it. The same in the window behind it; after that, none is
-    done at all."""
+    """Simulation seed 21000383: of two requests in one window, the second was reported as done,
+    while the first, in doubt, was sent again after it. The same can happen in the next window;
+    after that, none is done."""
     lost = {0: "lost"}
     force_outcomes(
         monkeypatch, lambda request: lost.pop(0, "done") if request.key == "k" else "done"

@@ -185,7 +185,7 @@ class Browser:
         return found[0] if found else None
 
     def text(self, selector: str) -> str:
-        """All of it, also where it is scrolled away; "" where there is no such thing."""
+        """All of its text, even if it is scrolled out of view; "" if there is no such element."""
         return str(
             self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
         )

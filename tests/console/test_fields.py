@@ -212,7 +212,7 @@ def test_members_are_added_and_removed_by_the_smallest_patch(
 def test_only_if_nobody_changed_it_compares_with_the_value_that_was_seen(
     browser: Browser, table: Writer, screenshot: Screenshot
 ) -> None:
-    """And what else changed meanwhile is no matter."""
+    """Other changes don't matter."""
     browser.open(table.catalog, T)
     browser.deafen()
     browser.edit_field("/comment")

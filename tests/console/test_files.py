@@ -186,7 +186,7 @@ def test_every_imported_module_exists() -> None:
 
 
 def test_the_page_preloads_all_modules_of_the_start_page() -> None:
-    """So that they are asked for at once, and not one after the other as they import each other."""
+    """The browser then fetches them all at once, instead of one after another's import."""
     needed: set[str] = set()
 
     def need(name: str) -> None:
@@ -204,7 +204,7 @@ def test_the_page_preloads_all_modules_of_the_start_page() -> None:
 
 
 def test_the_files_are_part_of_the_package() -> None:
-    """What setuptools is told to take along covers each of them."""
+    """The patterns for setuptools cover all of them."""
     import tomllib
 
     project = tomllib.loads((STATIC.parents[2] / "pyproject.toml").read_text())

@@ -500,7 +500,7 @@ def test_no_pattern_of_a_schema_blocks_the_page(page: Browser) -> None:
 def test_a_document_that_may_have_changed_before_the_feed_began_is_read_again(
     page: Browser, since: int, reads: list[int]
 ) -> None:
-    """It is read beside the catalog's head, whose commits are told from the revision `since` on."""
+    """The feed has the catalog's commits only from the revision `since` on."""
     script = """const revisions = [5, 8];
     const reads = [];
     const api = {document: async () => {

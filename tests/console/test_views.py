@@ -454,7 +454,7 @@ def test_going_back_during_the_question_stays_on_the_page(browser: Browser, tabl
 
 
 def test_text_typed_while_an_edit_is_sent_is_kept(browser: Browser, table: Writer) -> None:
-    """Not even where it is no JSON yet; it is an edit of what was saved."""
+    """Even if it isn't JSON yet. It becomes an edit of what was saved."""
     browser.open(table.catalog, T, "edit")
     for owner, more, revision in (("bob", "bobby", 4), ("eve", "evelyn", 6)):
         browser.edit((f'"{table.read(T)["owner"]}"', f'"{owner}"'))

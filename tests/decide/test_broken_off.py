@@ -133,7 +133,7 @@ def test_the_key_of_a_broken_off_request_decides_nothing() -> None:
 
 
 def test_an_account_covers_all_tries() -> None:
-    """A race that is lost again and again is no way to more time."""
+    """A request that loses races again and again gets no more time."""
     heavy = a_request()
     account = CpuAccount(lines_of(heavy) * 2.5)
     outcomes = [decided(heavy, accounts=[account]).outcomes[0] for _ in range(3)]

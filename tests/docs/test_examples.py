@@ -173,7 +173,7 @@ def test_the_readme_and_the_tutorial_use_different_catalogs() -> None:
 
 
 def test_the_first_grant_allows_the_first_request() -> None:
-    """Of access.md, which can't be carried out here: there is no such gateway."""
+    """The example in access.md can't run here, because it names another gateway."""
     block = Page(DOCS / "access.md").blocks()[0].content
     grants = re.findall(r"--grant '([^']+)'", block)
     (catalog,) = _catalogs(block)

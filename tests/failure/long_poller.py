@@ -15,8 +15,8 @@ from tests.failure.clients import send
 class LongPoller:
     """Follows a catalog by one long poll after the other.
 
-    ``commits`` are all that it was told, ``times`` when each arrived, and ``position`` is the
-    revision that it has come to.
+    ``commits`` are those that it received, ``times`` when each arrived, and ``position`` is the
+    revision that it has reached.
     """
 
     def __init__(self, port: int, path: str) -> None:

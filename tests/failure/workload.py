@@ -70,7 +70,7 @@ class Workload:
         return call
 
     def settle(self, client: str, gateway: str, ask: Ask) -> Call:
-        """Until it is known what became of it, through one gateway after the other."""
+        """Send the write through one gateway after the other, until its outcome is known."""
         gateways = itertools.cycle(sorted(self.gateways, key=gateway.__ne__))
         deadline = time.monotonic() + WAIT_S
         while (call := self.call(client, next(gateways), ask)).outcome.kind in _AGAIN:
@@ -337,7 +337,7 @@ class Reader:
             outcome = self._ask("list", LEFT, limit=2, **asked).outcome
 
     def _past(self) -> None:
-        """What somebody was told of has to be there at the other gateway, and so its past."""
+        """A state that a client has seen must be readable through the other gateway, too."""
         self._ask("read-at", self._rng.choice((HOT, LEFT, LEASE, LISTS[0])), revision=self._told())
 
     def _commits(self) -> None:

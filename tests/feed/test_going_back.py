@@ -1,5 +1,5 @@
-"""A database that is put back to an earlier state under a feed: what it lacks is told to nobody any
-more, and who was told of it learns that his history isn't the catalog's."""
+"""An older database is restored under a feed. Nobody gets the lost commits any more, and whoever
+has them learns that the catalog has another history."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_watcher_of_a_catalog_that_no_longer_exists_gets_revision_not_found(
 
 @OTHERS
 def test_lost_commits_are_delivered_to_nobody(world: World, others: int) -> None:
-    """Though some follow the catalog, who haven't heard of it."""
+    """Even if some still follow the catalog and haven't noticed the restore."""
     world.watch()
     put_back(world, others)
     there = 2 + others

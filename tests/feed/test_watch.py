@@ -244,8 +244,8 @@ class TestGaps:
     def test_a_watcher_that_reaches_a_gap_in_the_log_gets_an_error(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Somebody has edited it by hand. It is logged once, and what fills it is told at last. Who
-        follows the catalog from beyond the hole goes on."""
+        """Somebody has edited the log by hand. The gap is logged once. When it is filled, watchers
+        get its commits. Watchers beyond it aren't affected."""
         watcher, other = world.watch(of="a"), world.watch(of="b")
         first = world.move("k", of="a")
         world.commit("k", of="a")

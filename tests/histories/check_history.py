@@ -687,7 +687,7 @@ def _identity(node: Node) -> Any:
 
 
 def explain(search: Search) -> Iterator[str]:
-    """Why there is no order: where the longest one ends, and why nothing fits behind it."""
+    """Why there is no order: how far the longest one gets, and why no call can follow it."""
     node = search.furthest
     yield (
         f"  {node.placed} of {len(search.known)} calls have a place, up to revision "

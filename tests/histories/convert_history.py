@@ -82,7 +82,7 @@ def lists_of(events: Sequence[Event]) -> Lists:
 
 
 def _end(operation: Operation, mops: list[Mop], answer: Event, ended: int) -> None:
-    """One try that failed doesn't say what became of those before it."""
+    """If one try failed, the outcome of the tries before it stays unknown."""
     kind = answer["type"]
     if answer.get("outcome") == "refused":
         kind = "fail"

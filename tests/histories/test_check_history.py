@@ -288,7 +288,7 @@ def test_the_search_agrees_with_exhaustive_search() -> None:
 
 
 def test_many_unknown_writes_are_handled() -> None:
-    """Of fifty that nobody was told of, every other one was done."""
+    """Fifty writes got no answer; every other one was applied."""
     appends = [appending(number, number, process=number) for number in range(2, 52)]
     reads: list[Event] = []
     for number in range(2, 52, 2):

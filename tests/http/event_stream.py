@@ -64,10 +64,10 @@ def events(lines: Iterator[bytes]) -> Iterator[Event]:
 
 
 class Follower:
-    """Follows a catalog as a browser does: connects again from the last event that it was told.
+    """Follows a catalog as a browser does: it connects again from the last event that it received.
 
-    ``commits`` are all that it was told, in the order of arrival, and ``times`` when each arrived;
-    ``ended`` the codes of ends.
+    ``commits`` are those that it received, in the order of arrival, and ``times`` when each
+    arrived; ``ended`` are the codes of ends.
     """
 
     def __init__(self, port: Callable[[], int], path: str, **headers: str) -> None:

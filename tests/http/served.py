@@ -32,7 +32,7 @@ class Server:
         body: bytes | Iterable[bytes] | None = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> Answered:
-        """``path`` goes out as it is; a ``body`` that is no bytes goes out chunked."""
+        """``path`` is sent as it is; a ``body`` that isn't bytes is sent chunked."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
             connection.putrequest(method, path, skip_accept_encoding=True)

@@ -38,7 +38,7 @@ JSON = [("Content-Type", "application/json")]
 
 
 class UnreadBody(BytesIO):
-    """Fails whoever reads it."""
+    """A body that must not be read."""
 
     def read(self, *_: Any) -> bytes:
         raise AssertionError

@@ -87,7 +87,7 @@ def test_too_many_refused_lines_in_a_row_end_the_request(gateway: RunningGateway
 
 
 def test_too_many_blank_lines_in_a_row_end_the_request(gateway: RunningGateway) -> None:
-    """However they are written, and wherever among them pieces end."""
+    """Whatever a blank line looks like, and wherever the body is cut into pieces."""
     for blank in (b"\n", b" \r\n"):
         with connected(gateway) as client:
             flood(client, put(1) + blank * 5_000, 1)

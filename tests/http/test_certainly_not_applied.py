@@ -73,10 +73,10 @@ OTHERS: Final = {"run_bulk"}
 
 
 class Weather:
-    """What becomes of the calls of the database: from number ``at`` on they fail, or that one
-    alone. It itself is ``made``, and its answer gets lost, or it isn't; those behind it aren't.
+    """How calls of the database fail: number ``at`` alone, or all from it on. If that call is
+    ``made``, only its answer gets lost; later ones aren't made.
 
-    Where they go on to fail, each takes a third of the time that a write has.
+    If they go on failing, each takes a third of a write's time.
     """
 
     def __init__(self, clock: SetClock) -> None:
@@ -105,7 +105,7 @@ class Weather:
 
 
 class Stormy:
-    """A store, or a part of it, in that weather."""
+    """A store, or a part of it, whose calls fail as the weather says."""
 
     def __init__(self, inner: Any, weather: Weather) -> None:
         self._inner, self._weather = inner, weather

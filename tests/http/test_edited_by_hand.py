@@ -1,6 +1,6 @@
-"""Somebody has edited the database by hand. Where the record of a document can't be read, every
-route answers by the log, as if nobody had; where that of a commit, a verdict or a head can't, or
-the head is gone, who needs it is told so, and nothing is decided."""
+"""Somebody has edited the database by hand. If a document's record can't be read, every route
+answers from the log, as if nothing had happened. If a commit, a verdict or a head can't be read, or
+the head is gone, requests that need it get an error, and nothing is decided."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Client:
         return KeyedAnswer(status, replayed, content)
 
     def tried(self, ask: Ask, key: str) -> tuple[str, KeyedAnswer]:
-        """The outcome, by what became of the catalog, and the answer."""
+        """The outcome, as the catalog's head shows it, and the answer."""
         head = self.head()
         told = self.send(ask, key)
         if self.head() > head:

@@ -233,7 +233,7 @@ def with_a_log(**memory: Any) -> GatewayService:
 
 
 def test_events_from_the_log_are_charged_until_they_are_taken() -> None:
-    """Streams that nobody reads hold a page each: hundreds filled a worker."""
+    """Each stream that nobody reads holds a page; hundreds of them once filled a worker."""
     gateway = with_a_log()
     pieces = stream_of(gateway)
     told = next(pieces)

@@ -1,4 +1,5 @@
-"""All states that can be reached, nearest first: what goes wrong is told by a shortest history."""
+"""Visits all states that can be reached, nearest first, so that an error comes with a shortest
+history."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ _CHANGES = [
 
 
 def touched(before: list[Any], after: list[Any]) -> set[str]:
-    """The keys of the items that are no longer as they were, the slow way."""
+    """The keys of the items that have changed, computed the slow way."""
     old, new = ({each["k"]: each for each in items} for items in (before, after))
     return {key for key in old | new if old.get(key) != new.get(key)}
 

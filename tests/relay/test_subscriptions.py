@@ -436,7 +436,7 @@ class TestWorkers:
         monkeypatch: pytest.MonkeyPatch,
         eventually: Eventually,
     ) -> None:
-        """Though whoever worked for the first hasn't seen yet that it is gone."""
+        """Even if the worker of the first hasn't noticed yet that it is gone."""
         worker, other = begin(claim_s=20 * WAIT_S), begin(worker_max=0)
         with Receiver() as first:
             worker.subscribe(first)
@@ -481,7 +481,8 @@ class TestWorkers:
         eventually: Eventually,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Another has come further meanwhile: before it renews the rest, it gives these up."""
+        """Another worker has delivered more meanwhile, so this one gives these claims up before it
+        renews the rest."""
         gateway.subscribe(receiver)
         eventually(lambda: gateway.relay._runners)
         (runner,) = gateway.relay._runners.values()

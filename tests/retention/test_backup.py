@@ -252,7 +252,8 @@ def test_a_restored_catalog_that_could_not_be_verified_is_reported_as_such(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another primary was elected meanwhile. Who takes that for no restore restores in vain."""
+    """Another primary was elected meanwhile. The message must say that the restore itself
+    succeeded."""
     uri, path = source[0], backed_up(source, "unverified", tmp_path)
 
     def away(*_: object) -> None:
@@ -315,8 +316,8 @@ def test_leftovers_of_an_interrupted_restore_do_not_mix_with_later_data(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither where it was killed, and an older file is restored, nor where it failed, and others
-    write under the name. What is left of it would be taken for commits that come later."""
+    """Whether the restore was killed and an older file is restored, or it failed and others write
+    under the name. Otherwise, the leftovers would count as later commits."""
     uri, database, running = source
     older, newer = tmp_path / "older", tmp_path / "newer"
     with Gateway(running.url) as gateway:

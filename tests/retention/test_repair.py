@@ -52,7 +52,8 @@ def spoil(store: MemoryStore, key: str = "k", **fields: Any) -> None:
 
 
 def documents_differing(store: Any) -> list[str]:
-    """Without what was recorded of a wrong document beside a patch: history is left as it is."""
+    """Without findings about a whole value that was recorded from a wrong document: repair leaves
+    history as it is."""
     beside = "the value isn't what the patch gives"
     return [each for each in findings(store, "c") if not each.endswith(beside)]
 

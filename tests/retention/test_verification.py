@@ -455,7 +455,8 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
 
 
 def test_a_commit_above_the_head_is_found_even_if_it_changes_nothing(store: MemoryStore) -> None:
-    """The collections were restored from two moments: the next commit would be taken for it."""
+    """The collections were restored from two moments. The next commit would collide with this
+    one."""
     store.write_commits([commit(13, changes=())])
     above = "the log has commit 13, but the head is at 12"
     where = "repair it, or restore the three collections from the same moment"

@@ -30,7 +30,7 @@ def crowded(chosen: Plan) -> Plan:
 
 
 def doubtful(chosen: Plan) -> Plan:
-    """Short deadlines, and moves that seldom say what became of them."""
+    """Short deadlines, and moves whose answers often get lost."""
     return replace(
         crowded(chosen),
         limits=ServiceLimits(deadline_ms=200),

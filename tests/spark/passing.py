@@ -18,8 +18,8 @@ _OF_A_CONNECTION = {"connection", "transfer-encoding", "content-length"}
 
 class Passing:
     """Listens at ``url``; calls ``before(method, path, client port)`` for each request, and
-    ``after`` with the same when it is answered and nobody was told. ``told(client port, content)``
-    is called for each answer, too."""
+    ``after`` with the same before its answer is passed on. ``told(client port, content)`` is called
+    for each answer, too."""
 
     def __init__(self, port: int) -> None:
         self.before: Callable[[str, str, int], None] = lambda *_: None

@@ -116,7 +116,8 @@ def test_a_partition_of_any_size_takes_bounded_memory_and_sends_a_bounded_sample
 
 
 def test_rows_are_certainly_distinct_if_none_was_replayed_or_all_are_in_samples() -> None:
-    """One of two equal rows in two partitions is answered as sent before, whoever comes first."""
+    """If two partitions have equal rows, one of the two is answered as replayed, whichever comes
+    first."""
     small, full = {0: _sample_of(1)[:80], 1: _sample_of(2)[:8]}, {0: _sample_of(1), 1: b""}
     assert are_apart_for_certain(full, replayed=0)
     assert are_apart_for_certain(small, replayed=1)

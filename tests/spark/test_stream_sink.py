@@ -101,7 +101,7 @@ class Held:
         assert self._reached.wait(WAIT_S)
 
     def __exit__(self, *_: object) -> None:
-        """What was held is passed on, whoever waits for it."""
+        """Passes on the answers that were held."""
         self._released.set()
 
     def _before(self, _method: str, path: str, _port: int) -> None:

@@ -1,4 +1,4 @@
-"""A catalog is made what a frame says: exactly, with the fewest writes, whoever else writes."""
+"""A sync makes a catalog exactly what a frame says, with the fewest writes, whoever else writes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Noting(DigestPlanner):
 
 
 class Job:
-    """A sync that has a state, with what it asked the gateway for and handed to Python."""
+    """A sync with a state; notes what it requests of the gateway, and what reaches Python."""
 
     def __init__(self, spark: Any, written: Written, passing: Passing, folder: Path) -> None:
         self.spark, self.written, self.passing = spark, written, passing
@@ -152,8 +152,8 @@ def test_changes_by_others_are_found_in_the_feed(job: Job) -> None:
 def test_with_any_writes_in_between_the_catalog_ends_as_desired(
     job: Job, monkeypatch: pytest.MonkeyPatch, delete: bool, steps: int
 ) -> None:
-    """Runs that others are beside, before and in the middle of, some with a state that is older,
-    some that list the digests: as those without a state."""
+    """Others write before and during the runs. Some runs have an older state, some list digests;
+    all end like runs without a state."""
     luck = random.Random(11 + delete)
     keys = [f"k/{number}" for number in range(30)]
     wanted = {key: luck.randrange(3) for key in keys[:20]}

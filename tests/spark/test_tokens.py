@@ -134,9 +134,9 @@ def forbidden_rows_are_not_skipped(
 def a_job_continues_under_another_account(
     spark: Any, closed: dict[str, str], issue: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A job whose processes died in the middle of a batch, on a cluster of another size, with
-    another message, and rows in another order that are spelled otherwise: each row is one commit.
-    Who doesn't share it can't go on with it."""
+    """The first start's processes died in the middle of a batch. The next start is on a cluster of
+    another size, with another message, and its rows come in another order and spelling: each row is
+    still one commit. A principal that doesn't share the job can't continue it."""
     tokens = {name: issue(0, "write:jobs", name=name) for name in ("ann", "bob", "mallory")}
     numbers = range(60)
 

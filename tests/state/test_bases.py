@@ -83,8 +83,9 @@ def world() -> World:
 
 
 def test_a_write_out_that_finds_a_part_written_out_reads_the_documents_again(world: World) -> None:
-    """Two gateways on one catalog, no fault, nobody sleeps: the second of two looks was late, and
-    what it left out was missing in the documents that were read before it."""
+    """Two gateways on one catalog; there is no fault, and nobody sleeps. The second look at the
+    head came late, so the writer skipped a commit that was missing in the documents that it had
+    read before."""
     watched = WatchedStore(world.store)
     theirs_watched, theirs = world.watched()
     reached, gate = threading.Event(), threading.Semaphore(0)
@@ -188,8 +189,8 @@ UNREADABLE: Any = {
 def test_the_state_of_an_unreadable_document_is_rebuilt_from_the_log(
     mongodb_uri: str, database_name: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told, and keeps nobody from the catalog: neither those who write other documents of it,
-    nor what is to be written out."""
+    """It is logged, and affects neither writes of other documents of the catalog nor what is to be
+    written out."""
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
         gateway = gateway_on(store)
         for key in ("k", "other"):

@@ -1,5 +1,5 @@
-"""Who catches up from the log looks at the floor last: what compaction took away meanwhile, or left
-a part of, moves nothing that is remembered on."""
+"""A worker that catches up from the log reads the floor last, so that it never applies history that
+compaction has removed or reduced."""
 
 from __future__ import annotations
 

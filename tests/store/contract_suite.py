@@ -449,7 +449,8 @@ class StoreContract:
     def test_of_two_states_at_one_revision_the_same_one_wins_in_any_order(
         self, store: Store, one: dict[str, object], other: dict[str, object]
     ) -> None:
-        """There mustn't be two; so that tests see what becomes of it on MongoDB."""
+        """There must never be two such states. If a defect makes them, MongoDB stores the same one
+        in any order."""
         lower, higher = (replace(document(5), **fields) for fields in (one, other))  # type: ignore[arg-type]
         store.write_documents({"c": [lower], "d": [higher]})
         store.write_documents({"c": [higher], "d": [lower]})

@@ -1,5 +1,5 @@
-"""Indexes, and the like, that somebody added to the gateway's collections: what they refuse is told
-as refused, and heals."""
+"""Indexes and validators that somebody added to the gateway's collections: the writes that they
+refuse get a refusal, and all is well once they are dropped."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_sweep_refused_by_an_index_is_reported(
 def test_a_move_refused_by_an_index_is_not_taken_for_a_lost_race(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
-    """Nor for one in doubt; and the others of its bulk are made, whatever becomes of it."""
+    """Nor is it in doubt; and the other moves of the call are made."""
     store.move_heads([move(commit(1, catalog="c", time_us=5))])
     database["catalogs"].create_index("time_us", unique=True)
     times = {"c": 6, "d": 5, "e": 7}

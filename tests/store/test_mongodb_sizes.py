@@ -1,4 +1,4 @@
-"""What a commit or verdict is taken to need of a head is what it needs, whoever made it."""
+"""The estimated size of a commit or verdict in a head is its real size, whoever made it."""
 
 from __future__ import annotations
 

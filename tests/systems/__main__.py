@@ -20,7 +20,7 @@ _INDENT = " " * 16
 
 
 class Table:
-    """What became of each row; a pytest plugin."""
+    """The result of each row; a pytest plugin."""
 
     def __init__(self) -> None:
         self._tests: dict[str, list[str]] = {row: [] for row in ROWS}
