@@ -134,8 +134,8 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
 
 
 class Listening(ListenHandler):
-    """Acknowledges only what clients will be told of: documents of the ``watched`` catalogs whose
-    keys begin with ``prefix``, under the URIs that they are told under."""
+    """Acknowledges only documents whose changes clients will get: those of the ``watched`` catalogs
+    whose keys begin with ``prefix``, under the URIs that the events have."""
 
     def __init__(self, bus: InMemorySubscriptionBus, watched: Sequence[str], prefix: str) -> None:
         super().__init__(bus)

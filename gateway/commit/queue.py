@@ -536,7 +536,7 @@ class Queue:
             }
             for catalog in whole:
                 for pending in batches[catalog]:
-                    if pending.stage is not Stage.ANSWERED:  # it was told "unknown"
+                    if pending.stage is not Stage.ANSWERED:  # as unknown
                         pending.enter(Stage.HELD)
         return whole
 

@@ -171,7 +171,7 @@ class GatewayFlask(Flask):
             answer = _answer_error(error, observed)
         try:
             answer = self.doors.let_out(observed, answer)
-        except Exception as error:  # noqa: BLE001 - a defect, which the client is told
+        except Exception as error:  # noqa: BLE001 - a defect, which becomes a problem
             answer = _answer_error(error, observed)
         return answer(environ, start_response)
 

@@ -73,7 +73,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         super().__init__(*arguments)
         # The master makes each worker before it forks, so it sees when this becomes 1.
         self.serving = mmap(-1, 1)
-        self.is_replaced = False  # it was told to stop, in the master
+        self.is_replaced = False  # in the master: it has to stop
         self._connections: dict[Any, None] = {}
         self._connections_max = self.worker_connections
         self.worker_connections += _SURPLUS

@@ -163,7 +163,7 @@ class _Life(msgspec.Struct):
 
     @property
     def named(self) -> Life:
-        return Life(self.key, self.create_revision)  # type: ignore[arg-type] # as it is told
+        return Life(self.key, self.create_revision)  # type: ignore[arg-type] # names are for clients
 
 
 # Values are passed on undecoded, because some numbers take long to decode.
