@@ -45,7 +45,7 @@ Operations: TypeAlias = "Sequence[Mapping[str, Any]] | JsonPatch"
 class WriteTerms(TypedDict, total=False):
     """The keywords that every write takes.
 
-    ``message``: the commit's. ``author``: another than oneself, for those who may write for others.
+    ``message``: the commit's. ``author``: the commit's, if not the principal; needs the role admin.
     ``idempotency_key``: the request's name; sent again under it, in this process or another, the
     write is decided once. If none is given, one is made (see `Retry`).
     ``resource_version``: the catalog must be at this revision.
@@ -199,7 +199,7 @@ def _shown(prefix: str) -> str:
 
 
 def operations_of(operations: Operations) -> list[Any]:
-    """The operations of a patch. TypeError for a single one, of which a list would be its names."""
+    """The operations of a patch. TypeError for a single operation outside a list."""
     if isinstance(operations, Mapping):
         raise TypeError(f"a patch must be a list of operations, such as [{dict(operations)!r}]")
     return list(operations)
@@ -207,7 +207,7 @@ def operations_of(operations: Operations) -> list[Any]:
 
 def encoded(value: Any) -> bytes:
     """``value`` as JSON; a `jsonpatch.JsonPatch` as its operations. ValueError for NaN, infinities
-    and lone surrogates, TypeError for what isn't JSON: nothing is sent as something else."""
+    and lone surrogates, TypeError for what isn't JSON: nothing is converted silently."""
     return json.dumps(
         value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_operations
     ).encode()

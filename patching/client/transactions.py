@@ -98,7 +98,7 @@ class Branch:
 
         transaction.then.when(Condition().compare("a", absent=True)).put("a", 1).always().touch()
 
-    ``nothing`` gives an ``otherwise`` without actions: then a false compare is no error.
+    ``nothing`` gives an ``otherwise`` without actions: a false compare then isn't an error.
     """
 
     def __init__(self) -> None:

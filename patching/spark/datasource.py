@@ -110,10 +110,10 @@ def register(spark: SparkSession) -> None:
 
 
 def batch_writer(application: str, **options: Any) -> Callable[[DataFrame, int], None]:
-    """A function for ``foreachBatch``, and so for outputMode("update"), which Spark allows no
-    Python sink. It writes each micro-batch once: as a version, with the micro-batch's number, of
-    the query's own application, whose name begins with ``application``. ``options`` are those of
-    the data source.
+    """A function for ``foreachBatch``, and so for outputMode("update"), which Spark doesn't
+    allow with a Python sink. It writes each micro-batch once: as a version, with the micro-batch's
+    number, of the query's own application, whose name begins with ``application``. ``options`` are
+    those of the data source.
 
     With a new checkpoint, numbers begin again, and it is another application. Over Spark Connect,
     and in a thread that the caller starts, the query isn't known: choose another ``application``

@@ -46,7 +46,7 @@ class NotSent(Exception):
     """The gateway wasn't reached, or refused for now, for longer than the options allow; or the
     principal may not write the catalog, or not any more.
 
-    What was applied until then stays applied, under keys by which it isn't applied again.
+    What was applied until then stays applied, and isn't applied again under the same keys.
     """
 
 

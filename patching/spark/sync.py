@@ -100,9 +100,9 @@ def sync(
 
     Column ``key`` holds the keys and column ``document`` the documents: JSON strings, structs, maps
     or arrays. Without a column of that name, all other columns form one object. Other documents of
-    the catalog stay; ``delete`` deletes them, but all of them only with ``allow_empty``, and no
-    more than ``max_deletes`` without it: an int is a number of documents, a float up to 1 their
-    share of those that are there. ``prefix``: keys outside it are neither wanted nor deleted.
+    the catalog stay, unless ``delete`` is true: it deletes at most ``max_deletes`` of them (an int
+    is a number, a float up to 1 a share of the documents that are there) or, with ``allow_empty``,
+    even all. ``prefix``: keys outside it are neither wanted nor deleted.
 
     ``manager`` applies its part of each document, and owns that: fields of others stay, and what it
     no longer sends is removed. ``conflict`` says what happens to leaves that others own. ``delete``
@@ -118,8 +118,8 @@ def sync(
 
     Raises DesiredInvalid before anything is sent, for null, empty or repeated keys, documents that
     aren't JSON, or more deletes than allowed; ValueError for columns and options; Overtaken if a
-    later run of the manager was faster. After a later error (the gateway is out of reach, say),
-    some of the writes are done; another ``sync`` does the rest.
+    later run of the manager began meanwhile. After any other error, some of the writes are done;
+    another ``sync`` does the rest.
     """
     if rounds < 1:
         raise ValueError("rounds must be at least 1")
