@@ -231,8 +231,8 @@ def import_(
 
     FILE is an output of gateway export, or - for standard input. If a document exists with another
     content, it is left alone and named, and the exit code is 4, unless --replace or --if-absent is
-    given. Repeating an import changes nothing, so repeat one that stopped halfway. FILE is checked
-    as a whole before anything is written.
+    given. Repeating an import changes nothing, so repeat one that stopped halfway. FILE, but not
+    standard input, is checked as a whole before anything is written.
     """
     if if_absent and replace:
         raise click.UsageError("--if-absent and --replace can't be given together")

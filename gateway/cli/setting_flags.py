@@ -18,7 +18,7 @@ _DATABASE_SETTINGS: Final = (
     "data_dir",
     "store_timeout_ms",
 )
-_EMBEDDED: Final = "Use the MongoDB of gateway serve --embedded; the service must not run."
+_EMBEDDED: Final = "Use the MongoDB of gateway serve --embedded, which must not be running."
 
 
 def _flag(row: SettingRow, text: str | None = None) -> Callable[..., Any]:

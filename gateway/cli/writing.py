@@ -123,7 +123,7 @@ def put(
 @click.option(
     "--rebase",
     is_flag=True,
-    help="With --if-match: apply it even if others changed other places.",
+    help="With --if-match: apply it even if others changed other parts.",
 )
 @click.option(
     "--test",

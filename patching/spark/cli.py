@@ -72,7 +72,7 @@ _desired_flags = together(
         "--max-deletes",
         type=_Deletes(),
         default="0.5",
-        help="How many documents --delete may delete: a number, or a share. Default: 0.5.",
+        help="How many documents --delete may delete; with a decimal point, a share. Default: 0.5.",
     ),
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
@@ -155,7 +155,13 @@ def replay_command(path: str, **flags: Any) -> int:
 @click.argument("catalog")
 @click.argument("path")
 @click.option("--history", is_flag=True, help="Write every commit's changes, as Parquet by date.")
-@click.option("--format", "format_", type=click.Choice(("jsonl", "parquet")), default="jsonl")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(("jsonl", "parquet")),
+    default="jsonl",
+    help="Format of the documents. Default: jsonl.",
+)
 @click.option("--revision", type=click.IntRange(0), help="Write the state at this revision.")
 @click.option("--at", help="Write the state at this time, RFC 3339.")
 @click.option("--after", type=click.IntRange(0), help="With --history: add later commits only.")
