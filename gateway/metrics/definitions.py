@@ -277,7 +277,7 @@ def markdown() -> str:
         "",
         "`GET /metrics` returns the metrics of all workers of a gateway, in the Prometheus text",
         "format. Counters survive the replacement of a worker, and start from 0 with the gateway.",
-        "Gauges are at most a second old.",
+        "Gauges are at most a second old, unless their row says otherwise.",
         "",
         "With access control on, any valid token may read them (`authorization:` in the scrape",
         "configuration). No label has a value that a client chose. [operations.md](operations.md)",
