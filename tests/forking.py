@@ -100,7 +100,7 @@ def start(arguments: Sequence[str], stderr: int, environment: Mapping[str, str])
 
 @cache
 def _parent() -> socket.socket:
-    """What the process is asked by; it ends with this one."""
+    """A socket to the process that forks gateways, which ends with this one."""
     ours, its = socket.socketpair()
     with its:
         process = subprocess.Popen(
@@ -127,7 +127,7 @@ class _Parent:
         self._told: dict[int, int] = {}  # of each fork that lives, where its exit code is told
 
     def serve(self) -> list[str] | None:
-        """In each fork, the arguments of its gateway; None when nobody asks any more."""
+        """In each fork, the arguments of its gateway; None when no more are wanted."""
         signal.signal(signal.SIGCHLD, self._tell)
         while True:
             request, (out, err, status) = self._next()

@@ -21,7 +21,7 @@ random.Random(os.urandom(8)).shuffle(_left)  # other runs have other ones
 
 
 def own_port() -> int:
-    """Of 127.0.0.1: nobody listens at it, and no other test gets it, nor a connection."""
+    """A port of 127.0.0.1 at which nobody listens, and which no other test or connection gets."""
     while True:
         port = _left.pop()
         with socket.socket() as probe:

@@ -121,7 +121,7 @@ def urls_are_built_when_asked() -> None:
 
 
 def without_what_it_needs_not() -> None:
-    """A start without what takes a third of it, and is of no use to it."""
+    """A start without the parts that tests don't need, which take a third of its time."""
     # gevent asks a dozen times in each worker what is installed: a fifth of the worker's start.
     installed = metadata.entry_points()
     metadata.entry_points = installed.select  # type: ignore[assignment]

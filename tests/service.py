@@ -160,7 +160,7 @@ class RunningGateway:
         return self.kill()
 
     def kill(self) -> int:
-        """Ends whatever is left of it by SIGKILL, stopped processes included; the exit code."""
+        """Kill what is left of it, stopped processes included, and return the exit code."""
         process = self._started()
         if self._errors.closed:  # by an earlier call; the ids may be those of others by now
             return process.wait()
@@ -236,7 +236,8 @@ def verify(mongodb_uri: str, database: str) -> str:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether it has not ended; a stopped one lives, one that nobody has waited for does not."""
+    """Whether the process runs. A stopped one counts; one that has ended but wasn't waited for
+    doesn't."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -244,7 +245,7 @@ def lives(process: psutil.Process) -> bool:
 
 
 def _await_end(group: int) -> None:
-    """Until no process of it runs: one that is killed holds its sockets a moment longer."""
+    """Wait until none of its processes runs: a killed one holds its sockets a moment longer."""
     deadline = time.monotonic() + WAIT_S
     while any(_in_group(process, group) for process in psutil.process_iter()):
         if time.monotonic() > deadline:

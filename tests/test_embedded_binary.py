@@ -1,4 +1,4 @@
-"""Which mongod is run, and what is said when there is none that runs."""
+"""Which mongod the gateway runs, and the message if there is none that runs."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Served:
             return probe.connect_ex(("127.0.0.1", self.port)) != 0
 
     def errors(self) -> str:
-        """What was said on stderr so far."""
+        """The output on stderr so far."""
         with open(os.dup(self._errors.fileno())) as file:
             return os.pread(file.fileno(), 1 << 20, 0).decode()
 
@@ -95,7 +95,7 @@ class Served:
         return self.ended()
 
     def ended(self) -> tuple[int, str, str]:
-        """Exit code, and what was said since it was ready."""
+        """The exit code, and the output since it was ready."""
         code = self.process.wait(WAIT_S)
         assert self.process.stdout is not None
         out = self.process.stdout.read()

@@ -64,7 +64,7 @@ def token(key: Key, *, header: dict[str, Any] | None = None, **changed: Any) -> 
 
 
 class Issuer:
-    """Serves ``body`` at ``url``, and counts how often it was asked for."""
+    """Serves ``body`` at ``url``, and counts the requests for it."""
 
     def __init__(self, *keys: Key) -> None:
         self.url = ""

@@ -177,7 +177,8 @@ def test_each_line_of_a_bulk_request_is_checked_by_itself(people: People) -> Non
 
 
 def test_write_access_does_not_include_read_access(people: People) -> None:
-    """Whole values can be written unread; what depends on what is there can't be asked for."""
+    """A principal may write a whole value without reading the old one, but nothing that depends on
+    it."""
     people("ann").put_attributes("k", {"acl": {"read": ["ann"]}})
     bob = people("bob")
     assert bob.put("k", {"n": 3}).status_code == 200

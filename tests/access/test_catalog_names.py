@@ -162,7 +162,7 @@ def test_the_name_that_is_checked_is_the_name_the_route_gets(segment: str, calle
 
 
 class TestInjection:
-    """Names are texts wherever they come from: no operator and no path of the database."""
+    """A name is plain text everywhere: it is never an operator or a path of the database."""
 
     VALUES = ({"$ne": None}, {"$gt": ""}, ["a"], 7, True, None, {"$regex": ".*"})
 

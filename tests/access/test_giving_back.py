@@ -1,4 +1,4 @@
-"""A field may be given back by the principal that took it over or by an admin; who sees losses."""
+"""The principal that took a field over may give it back, and so may an admin; who sees losses."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class TestBulk:
 
 
 class TestOwnership:
-    """What is a principal's own is nobody else's, whatever its role."""
+    """What belongs to a principal belongs to nobody else, whatever the other's role."""
 
     def test_an_idempotency_key_belongs_to_its_principal(self, service: Service) -> None:
         ann, bob = (service.caller(name, "write:own") for name in ("ann", "bob"))

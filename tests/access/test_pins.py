@@ -1,4 +1,5 @@
-"""Pins are of the principal that made them: nobody else renews, deletes, or crowds them out."""
+"""A pin belongs to the principal that made it: nobody else can renew it, delete it, or take its
+place."""
 
 from __future__ import annotations
 

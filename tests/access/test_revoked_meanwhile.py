@@ -35,7 +35,7 @@ MEDIA_TYPES = {"patch": "application/json-patch+json", "a part": BYTES}
 
 
 class Door:
-    """Lets ann in until it is shut, or was asked so often."""
+    """Lets ann in until it is shut, or has let her in so many times."""
 
     def __init__(self) -> None:
         self.is_shut = False
@@ -206,7 +206,7 @@ READS = (
 
 @pytest.mark.parametrize("path", READS)
 def test_a_read_that_overlaps_the_revocation_is_withheld(ann: Ann, path: str) -> None:
-    """Its answer is for those alone who would be let in when it is there."""
+    """Only a principal that may still be let in at the end gets the answer."""
     assert ann.client.get(path).status_code == 200
     ann.door.looks_max = ann.door.looks + 1
     answer = ann.client.get(path)

@@ -1,4 +1,4 @@
-"""Every route has a row in the table of roles; one that hasn't is open to nobody."""
+"""Every route has a row in the table of roles; a route without one is open to nobody."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_only_an_admin_of_every_catalog_has_deliveries_to_the_gateways_own_machi
 
 @pytest.mark.parametrize(("given", "status"), [({}, 401), ({"access": False}, 503)])
 def test_access_control_is_on_by_default(given: dict[str, bool], status: int) -> None:
-    """There is no database: a request with a token gets a 503."""
+    """There is no database, so a request with a token gets a 503."""
     nowhere = "mongodb://127.0.0.1:9/?replicaSet=none"
     settings = Settings(mongodb_uri=nowhere, store_timeout_ms=100, **given)
     client = create_application(settings).test_client()

@@ -405,7 +405,7 @@ def test_an_unusable_certificate_is_reported_in_one_line(wrong: str, tmp_path: P
 def test_a_renewed_certificate_needs_no_restart(
     mongodb_uri: str, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
-    """Also one of another authority, with other authorities of clients; a broken one is said."""
+    """Even one of another authority, with other authorities for clients. A broken one is logged."""
     first, second = Authority(tmp_path, "first"), Authority(tmp_path, "second")
     current = tmp_path / "current"
     current.mkdir()

@@ -1,4 +1,5 @@
-"""Signing in by OpenID Connect: whom the provider lets in gets a token, and nobody else does."""
+"""Signing in by OpenID Connect: a person whom the provider lets in gets a token, and nobody else
+does."""
 
 from __future__ import annotations
 
@@ -245,7 +246,7 @@ def test_concurrent_requests_to_the_issuer_are_bounded(provider: Provider) -> No
 
 
 class _Issuer:
-    """What the issuer's machine answers, and how often it was asked; with a clock."""
+    """The answers of the issuer, a count of the requests, and a clock."""
 
     def __init__(self, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.away = 1_000.0, False
@@ -274,7 +275,7 @@ def issuer(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> _Issuer:
 def test_the_metadata_of_an_issuer_that_is_down_is_requested_only_now_and_then(
     issuer: _Issuer,
 ) -> None:
-    """However many look at the page meanwhile; and what it said before is good for an hour."""
+    """However many people open the page. Earlier metadata stays valid for an hour."""
     issuer.away = True
     for _ in range(5):
         with pytest.raises(KeysUnavailable, match="didn't arrive"):
@@ -294,7 +295,7 @@ def test_the_metadata_of_an_issuer_that_is_down_is_requested_only_now_and_then(
 
 
 def test_concurrent_sign_ins_share_one_request_for_the_metadata(issuer: _Issuer) -> None:
-    """They wait for what it finds, no more than some at a time."""
+    """The others wait for its answer, but only a limited number at a time."""
     waited: list[float] = []
 
     class Taken:
@@ -316,7 +317,7 @@ def test_concurrent_sign_ins_share_one_request_for_the_metadata(issuer: _Issuer)
 def test_unauthenticated_requests_occupy_nothing_while_the_issuer_does_not_answer(
     issuer: _Issuer,
 ) -> None:
-    """After one code without an answer, none is asked about for a while."""
+    """After a code without an answer, the gateway asks the issuer about none for a while."""
     issuer.signing_in.offer()
     issuer.away = True
     for _ in range(5):

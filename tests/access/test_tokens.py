@@ -1,4 +1,5 @@
-"""A token is known by its secret alone; what was read of it is remembered for three seconds."""
+"""A token is recognised by its secret alone. The gateway remembers what it read for three
+seconds."""
 
 from __future__ import annotations
 

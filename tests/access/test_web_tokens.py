@@ -1,4 +1,4 @@
-"""A JWT is taken where its signature and every claim hold; nothing else is."""
+"""A JWT is accepted only if its signature and every claim are valid."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def assembled(header: Any, payload: Any, signature: bytes = b"") -> str:
 
 
 def hmac_signed(secret: bytes, algorithm: str, **header: Any) -> str:
-    """What a library made of it that takes a public key for a shared secret."""
+    """A JWT signed with the public key as if it were a shared secret."""
     digest = {"HS256": hashlib.sha256, "HS384": hashlib.sha384, "HS512": hashlib.sha512}[algorithm]
     signed = f"{part({'alg': algorithm, 'typ': 'JWT', **header})}.{part(claims())}"
     return f"{signed}.{part(hmac.new(secret, signed.encode(), digest).digest())}"
@@ -157,7 +157,7 @@ def test_a_bad_token_is_refused_and_not_repeated(name: str, verifier: WebTokens)
 
 
 def test_the_algorithm_of_the_key_counts_not_the_allowed_ones(issuer: Issuer) -> None:
-    """Even where HS256 were allowed, a public key is no secret."""
+    """Even if HS256 were allowed, a public key isn't a shared secret."""
     careless = replace(TRUST, algorithms=("HS256", "ES256"))
     verifier = WebTokens(KeySet(fetch_from(issuer.url)), careless)
     with pytest.raises(Unauthenticated):

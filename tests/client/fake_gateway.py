@@ -299,7 +299,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, *_: Any) -> None:
-        """A client that went away is no news."""
+        """Doesn't print an error if the client has gone away."""
 
 
 def _touches(commit: dict[str, Any], prefix: str) -> bool:

@@ -48,7 +48,7 @@ def test_appending_nothing_returns_the_latest_revision(
 
 
 def test_a_decision_to_append_nothing_is_final_only_on_the_latest_state(gateway: Followed) -> None:
-    """The copy is behind: on what it has there is nothing to do, on the latest state there is."""
+    """The copy is behind. There is nothing to do on its state, but there is on the latest one."""
     gateway.put(n=0)
     follower = gateway.follow()
     seen: list[int] = []

@@ -105,7 +105,8 @@ def test_a_forbidden_request_is_sent_only_once(connect: Connect) -> None:
 
 
 def test_the_client_waits_when_it_exceeds_a_rate(connect: Connect, one: str) -> None:
-    """Twice as many as may be asked at once: some are refused, and none fails."""
+    """The client sends twice as many requests as the rate allows: some are refused, but none
+    fails."""
     catalog = connect("cat", f"write:{one}").catalog(one)
     for number in range(2 * _PER_S):
         catalog.put("k", number)

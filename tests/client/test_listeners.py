@@ -363,7 +363,8 @@ def test_a_listener_stopped_by_compaction_names_it_as_the_reason(gateway: Follow
 
 
 class FailingToken:
-    """Raises so many times when it is asked, from `fail` on, and is counted."""
+    """A function for a token that counts its calls, and raises in so many of them, from `fail`
+    on."""
 
     def __init__(self) -> None:
         self.left = 0

@@ -432,7 +432,7 @@ def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
 def test_an_apply_does_not_replace_values_that_were_not_read(
     gateway: Gateway, catalog: Any
 ) -> None:
-    """Not what nobody owns, either."""
+    """Not even values without an owner."""
 
     async def act(agent: Agent) -> None:
         catalog.put("plain", {"owner": "ann"})

@@ -50,7 +50,7 @@ def test_a_turn_ends_on_an_error_too() -> None:
 
 @pytest.mark.parametrize("given_it", [False, True])
 def test_a_greenlet_killed_while_it_waits_for_a_turn_blocks_nobody(given_it: bool) -> None:
-    """A greenlet can be killed there; it may have been given its turn a moment before."""
+    """It may have been given its turn just before it is killed."""
 
     class BrokenOff:
         def set(self) -> None: ...

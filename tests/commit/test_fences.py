@@ -43,8 +43,8 @@ def write(gateway: GatewayService, fence: Fence, value: int, key: str) -> object
 
 @pytest.mark.parametrize("before_the_move", [False, True])
 def test_a_version_finished_by_another_worker_is_over_at_once(before_the_move: bool) -> None:
-    """This one has just written under the fence, so it decides on what it remembers; or it has
-    decided already, and the head moves on before its own move."""
+    """This worker has just written under the fence, so it decides on what it remembers; or it has
+    decided already, and the head moves before its own move."""
     store = MemoryStore()
     watched = WatchedStore(store)
     gateway = GatewayService(watched, ThreadRuntime(), ServiceLimits())  # type: ignore[arg-type]

@@ -32,8 +32,8 @@ FULL = QueueFull("it is full")
 
 
 class Neighbour:
-    """Worker 100 beside 200; it owns catalog c, and answers each request by ``answer``, as that
-    would come in messages."""
+    """Worker 100, a neighbour of worker 200. It is the home worker of catalog c, and answers each
+    request by ``answer``, as if by messages."""
 
     own = 200
 
@@ -169,7 +169,7 @@ def test_documents_that_take_long_to_send_are_written_by_turns() -> None:
 
 
 class Answers:
-    """Another worker, as it is seen through messages: it says ``answer``, whatever it is asked."""
+    """Another worker, seen through messages, which answers everything with ``answer``."""
 
     own = 200
 

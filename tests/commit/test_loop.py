@@ -320,7 +320,7 @@ def test_an_unreachable_database_before_the_move_is_reported_as_not_applied(
 def test_a_move_that_was_never_sent_is_reported_as_not_applied(
     store: WatchedStore, known: bool
 ) -> None:
-    """Also where the catalog is cached, and nothing is asked before the move."""
+    """Even if the catalog is cached, so that the move is the first call."""
     clock = SetClock()
     ours = GatewayService(cast(Store, store), clock, ServiceLimits(deadline_ms=WAIT_MS))
     if known:

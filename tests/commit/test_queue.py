@@ -109,7 +109,7 @@ def test_requests_that_can_wait_leave_half_of_the_queue_to_others() -> None:
 
 
 def test_a_round_is_bounded_in_catalogs_requests_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In catalogs, requests or bytes; what is left is taken next, in the order that it came."""
+    """The rest is taken next, in the order in which it came."""
     monkeypatch.setattr(queue, "_CATALOGS_MAX", 3)
     monkeypatch.setattr(queue, "_REQUESTS_MAX", 5)
     monkeypatch.setattr(queue, "_BYTES_MAX", 100)

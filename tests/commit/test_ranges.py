@@ -196,7 +196,7 @@ def test_a_count_lists_no_more_documents_than_it_needs(world: _World) -> None:
 
 
 def test_a_document_newer_than_the_head_forces_a_new_read(world: _World) -> None:
-    """Also where it is a tombstone: on what was listed, nothing may be decided."""
+    """Even if it is a tombstone. Nothing may be decided on such a listing."""
     world.write("a/1")
     wait_until_written(world.gateway)
     limits = ServiceLimits()

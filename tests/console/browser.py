@@ -95,7 +95,7 @@ class Browser:
         self.driver.get_log("browser")
 
     def details(self, on: bool) -> None:
-        """Whether tokens, revisions and pointers are shown, from the next page on."""
+        """Whether the page shows tokens, revisions and pointers, from the next page on."""
         self.run("localStorage.setItem('metadata-gateway-details', arguments[0])", "01"[on])
 
     def end(self) -> None:
@@ -127,7 +127,7 @@ class Browser:
         )
 
     def prefer(self, *, color_scheme: str) -> None:
-        """Without motion, so that what is looked at is what stays."""
+        """Without motion, so that the page doesn't change while it is examined."""
         features = {"prefers-color-scheme": color_scheme, "prefers-reduced-motion": "reduce"}
         self.driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia",
@@ -158,7 +158,7 @@ class Browser:
             self.wait(lambda: self.find(".pulse.live"))
 
     def go(self, catalog: str, key: str | None = None, tab: str | None = None) -> None:
-        """Go there within the page, as links of it do, and wait until that is shown. To open it
+        """Go there by a link within the page, and wait until it is shown. Loading the page anew
         takes five times as long."""
         self.run(
             """const first = (selector) => document.querySelector(`main ${selector}`);
@@ -241,7 +241,7 @@ class Browser:
         self.wait(click)
 
     def shown(self, selector: str, beginning: str = "") -> list[WebElement]:
-        """What can be seen of it, and whose text begins so; asked of the page at once."""
+        """The visible elements whose text begins with this, found in one call."""
         found: list[WebElement] = self.run(
             """return [...document.querySelectorAll(arguments[0])].filter((each) =>
               each.checkVisibility({visibilityProperty: true, opacityProperty: true})
@@ -347,7 +347,7 @@ class Browser:
         self.wait(lambda: not self.find("[aria-busy=true]"))
 
     def applied(self, revision: int) -> None:
-        """Until the page says that the edit was, and shows what came of it."""
+        """Wait until the page says that the edit was applied, and shows the result."""
         self.wait_text("main", f"Applied, as revision {revision}.")
         self.wait(lambda: self.find(".tree"))
 

@@ -121,8 +121,8 @@ def test_without_a_schema_a_document_is_created_member_by_member(
 def test_the_rows_follow_the_schema_of_the_key_and_keep_their_values(
     browser: Browser, writer: Writer
 ) -> None:
-    """Rows that nobody touched are those that it requires now; an empty one is left out, and a
-    value without a name isn't."""
+    """Untouched rows are those that the schema of the key requires now. An empty row is left out,
+    but one with a value and no name isn't."""
     other = {"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}}
     writer.set_settings({"schemas": {"tables/*": SCHEMA, "views/*": other}})
     browser.open(writer.catalog)
@@ -154,7 +154,7 @@ def test_the_rows_follow_the_schema_of_the_key_and_keep_their_values(
 
 
 def test_a_member_can_be_renamed(browser: Browser, writer: Writer) -> None:
-    """As a move, with a test of what was seen there; nobody's member is replaced by it."""
+    """By a move with a test of the value that was seen. It replaces no other member."""
     writer.put("t", {"nmae": {"long": True}, "rows": 1})
     browser.open(writer.catalog, "t")
     browser.at_field("/nmae", "Rename")

@@ -59,7 +59,7 @@ def test_an_old_revision_is_shown_whole_and_compared_with_now(
 
 
 def test_history_shows_what_each_commit_changed(browser: Browser, table: Writer) -> None:
-    """Places, so that nobody opens one after the other; also where only owners changed."""
+    """It names the places, so that nobody has to open each commit, even if only owners changed."""
     table.apply("o", {"rows": 1, "columns": {"total": {"type": "int"}}, "a": 1, "b": 1}, "nightly")
     table.replace("o", "/columns/total/type", "decimal")
     table.patch(

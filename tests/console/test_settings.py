@@ -105,12 +105,12 @@ def test_adding_a_rule_replaces_no_other(browser: Browser, writer: Writer) -> No
 
 
 def test_half_filled_in_rows_are_discarded_with_the_edit(browser: Browser, writer: Writer) -> None:
-    """Where it is discarded, and where what others set is shown instead."""
+    """Whether the edit is discarded, or replaced by the settings of others."""
     writer.set_settings({"retention": {"age_seconds": 86400}})
     browser.open(writer.catalog, None, "settings")
 
     def half_fill() -> None:
-        """Days that are none, beside an edit of something else."""
+        """Enter an invalid number of days, and edit something else."""
         browser.choose(".settings-parts input[type=checkbox]")
         browser.wait(lambda: "require_precondition" in browser.source)
         browser.labelled("Days").send_keys(Keys.CONTROL + "a")

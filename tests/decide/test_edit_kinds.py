@@ -1,4 +1,4 @@
-"""Each kind of edit says in one place what is asked of it, and has a way through every layer."""
+"""Each kind of edit says in one place what it requires, and passes through every layer."""
 
 from __future__ import annotations
 

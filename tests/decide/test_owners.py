@@ -238,7 +238,8 @@ def test_an_empty_document_of_another_is_not_pruned(catalog: Catalog) -> None:
 
 
 def test_values_of_plain_writes_are_not_pruned(catalog: Catalog) -> None:
-    """It has no owner, since nobody applied it, and is lost with nobody's knowing otherwise."""
+    """Such a value has no owner, because nobody applied it. If it were pruned, nobody would
+    notice."""
     catalog.write(want({"y": 1}, "b"))
     catalog.write(add("/note", 1))
     catalog.write(LetGo("b", prune=True))

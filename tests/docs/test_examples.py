@@ -91,7 +91,7 @@ def test_a_query_of_your_own_finds_the_documents_of_one_catalog_by_an_index(
     code = block.content.replace('"metadata"', repr(mongodb_database))
 
     def has_its_own() -> bool:
-        """Records beside the documents: the settings and the applications."""
+        """The documents collection also has records of the settings and of the applications."""
         with MongoClient[dict[str, Any]](mongodb_uri) as client:
             own = {"catalog": "tables", "key": {"$in": ["", "\0applications"]}}
             return client[mongodb_database].documents.count_documents(own) == 2

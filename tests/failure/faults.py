@@ -25,7 +25,7 @@ class Scene:
 
 
 def kill(scene: Scene) -> None:
-    """With a write that nobody else has; it comes back without it."""
+    """Kill the primary while it has a write that no other member has; it comes back without it."""
     killed = scene.replica_set.kill_primary_with_a_write_of_its_own()
     scene.replica_set.await_primary(other_than=killed)
     scene.workload.await_writes(10)

@@ -106,7 +106,8 @@ class Member:
             self._process.send_signal(signal.SIGCONT)
 
     def hello(self) -> dict[str, Any]:
-        """{} where it doesn't answer soon; it is asked again by those who wait for something."""
+        """The member's answer to hello; {} if it doesn't come soon. Callers that wait for something
+        ask again."""
         if self._is_stopped or not self.running:
             return {}
         try:
@@ -122,7 +123,7 @@ class Member:
 
     @contextmanager
     def stalled(self, fail_point: str, **data: Any) -> Iterator[None]:
-        """With a fail point of the server switched on; nothing is asked of a member that died."""
+        """By a fail point of the server. A member that died is left alone."""
         admin = self.client.admin
         admin.command("configureFailPoint", fail_point, mode="alwaysOn", data=data)
         try:
@@ -152,7 +153,8 @@ class Member:
 
 
 class ReplicaSet:
-    """Entered, it has a primary and secondaries; left, nothing of it runs."""
+    """As a context manager, it has a primary and secondaries; at the end, none of its processes
+    runs."""
 
     def __init__(self, directory: Path, members: int = 3) -> None:
         ports = [own_port() for _ in range(members)]  # they come back at them
@@ -203,7 +205,8 @@ class ReplicaSet:
         return primary
 
     def kill_primary_with_a_write_of_its_own(self) -> Member:
-        """SIGKILL as soon as it has applied what nobody else has, while somebody writes."""
+        """Kill it, while somebody writes, as soon as it has applied a write that no other member
+        has."""
         primary = self.await_healthy()
         with ExitStack() as stack:
             others = [member for member in self.members if member is not primary]

@@ -116,7 +116,7 @@ def test_every_history_around_a_fault_is_linearizable(
 def test_a_refusal_whose_answer_was_lost_still_counts(
     gateways: tuple[Mapping[str, Wire], Mapping[str, int]], eventually: Eventually
 ) -> None:
-    """Its key decides once, also where only "nothing was applied" could be said at first."""
+    """Its key decides once, even if the first answer could only say "nothing was applied"."""
     wires, ports = gateways
     catalog = f"/v1/catalogs/refused-{uuid4().hex}"
     path, typed = f"{catalog}/documents/d", {"Content_Type": "application/json"}

@@ -85,8 +85,8 @@ def test_connections_opened_for_a_recovery_are_closed_after_it(
 def test_an_index_that_takes_longer_than_a_call_is_made_once(
     alone: Member, eventually: Eventually
 ) -> None:
-    """MongoDB drops what it has made of it when a call's time is over: if each call began anew,
-    none would ever have it."""
+    """When a call's time is over, MongoDB drops an unfinished index. If each call began a new one,
+    it would never be finished."""
     name = f"test_{uuid4().hex}"
     store = connect(direct_uri(alone), name, timeout_ms=500)
     eventually(lambda: answers(store))

@@ -176,7 +176,7 @@ class Workload:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The followers go on until ``close``: they have the rest to hear."""
+        """The followers go on until ``close``, to receive the rest."""
         self.stopped.set()
         for thread in self._threads:
             thread.join()
@@ -278,7 +278,7 @@ class Writer:
         self.write(label, *then, compare=compare if self._rng.random() < 0.7 else ())
 
     def _borrow(self, label: str) -> None:
-        """Create what nobody has, or delete what it has created."""
+        """Create a document that nobody has, or delete the one that this client created."""
         if self._lease is None:
             action, asked = Action("put", LEASE, {"by": label}), {"create_only": True}
         else:

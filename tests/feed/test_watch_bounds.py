@@ -156,7 +156,8 @@ class TestBackground:
             assert revisions(watcher) == [1]
 
     def test_two_overlapping_runs_append_nothing_twice(self, world: World) -> None:
-        """One has found nobody left, and still reads when somebody comes and another begins."""
+        """The first run has found no watcher left, and is still reading when a watcher comes and
+        another run begins."""
         watcher = world.watch()
         assert revisions(watcher, 2.0) == []
         world.commits(5)
@@ -173,7 +174,7 @@ class TestBackground:
         assert remaining_revisions(world.watch()) == [1, 2, 3, 4, 5, 6, 7]
 
     def test_a_late_run_does_not_append_to_a_newer_channel(self, world: World) -> None:
-        """What it has read is of no use to the channel that began meanwhile."""
+        """Its commits don't belong to the channel that began meanwhile."""
         watcher = world.watch()
         world.commits(5)
 

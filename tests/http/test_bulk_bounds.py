@@ -53,7 +53,7 @@ def on_disk_bytes(gateway: RunningGateway) -> int:
 
 
 def flood(client: Client, piece: bytes, pieces: int) -> None:
-    """Send and never read, until it is all sent or nobody takes it any more."""
+    """Send, without reading, until everything is sent or the server takes no more."""
     client.socket.settimeout(STALL_S / 4)
     try:
         client.begin()

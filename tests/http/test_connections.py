@@ -59,7 +59,7 @@ def read_on(connection: socket.socket) -> bytes:
 
 
 def push(connection: socket.socket, data: bytes) -> bool:
-    """Send all of it; whether that was possible."""
+    """Send all of it, and return whether that was possible."""
     try:
         connection.sendall(data)
     except ConnectionError:
@@ -288,7 +288,7 @@ def test_a_client_that_resets_its_connection_amid_a_body_meets_no_defect(
 
 
 def test_a_body_in_small_chunks_is_taken(gateway: RunningGateway) -> None:
-    """Of eight bytes, with extensions and without, wherever packets end."""
+    """Chunks of eight bytes, with and without extensions, however they are cut into packets."""
     number = 20_000
     sent = CHUNKED.replace(b"/k ", b"/small ") + b'1\r\n"\r\n'
     sent += b"8\r\n12345678\r\n00008;a=b\r\nabcdefgh\r\n" * number
@@ -310,7 +310,7 @@ def test_a_body_in_small_chunks_is_taken(gateway: RunningGateway) -> None:
 def test_the_body_of_a_refused_request_is_not_read_to_its_end(
     closed_gateway: RunningGateway, framing: bytes
 ) -> None:
-    """As little of it as keeps the answer from being lost."""
+    """The gateway reads just enough for the client to get its answer."""
     chunks = b"1\r\nx\r\n" * 10_000
     with connected(closed_gateway.port, receive_bytes=1 << 16) as (attacker,):
         attacker.sendall(HEAD + framing)
@@ -342,7 +342,8 @@ def test_a_refused_large_body_gets_its_answer_and_the_connection_is_closed(
 
 
 def test_a_client_that_keeps_sending_after_its_answer_is_reset() -> None:
-    """Its kernel might ask for room two minutes later, and only then hear that nobody is there."""
+    """Otherwise, its kernel might send again only two minutes later, and only then notice the
+    end."""
     worker: Any = SimpleNamespace(alive=True, idle={}, is_surplus=lambda _: False)
     worker.turnstile = SimpleNamespace(go_through=lambda: None)
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:

@@ -68,7 +68,7 @@ class Client:
         return int(answer.headers.get("Catalog-Revision", "0"))
 
     def content(self) -> Any:
-        """All that is there, without the time of it."""
+        """All that the catalog has, without its time."""
         found = self._client.get(f"{self._path}/export").get_json()
         return {name: each for name, each in found.items() if name != "metadata"}, self.head()
 
@@ -93,7 +93,7 @@ class Client:
         assert self.head() == head + len(steps)
 
     def step(self, *steps: Ask) -> None:
-        """By somebody else, where some of it may be so already."""
+        """Writes by somebody else; some of them may change nothing."""
         for each in steps:
             assert self._send(each, None).status_code < 300
 
@@ -196,8 +196,7 @@ def test_a_dry_run_uses_up_no_key(
 
 
 class LosingStore:
-    """A store that makes a move and is out of reach from then on, until it is ``back``; an hour
-    passes meanwhile."""
+    """A store that makes a move, and then is out of reach until it is ``back``, an hour later."""
 
     def __init__(self, store: MemoryStore, clock: SetClock) -> None:
         self._store = store

@@ -151,7 +151,7 @@ def test_a_conflict_inside_a_commit_error_keeps_its_code(error: PatchError) -> N
 
 
 class Scripted(GatewayService):
-    """Answers with the error it was given last, as the layers below would deliver it."""
+    """Answers with the last error that it was given, as the layers below would raise it."""
 
     error: Exception = RuntimeError("not set")
 

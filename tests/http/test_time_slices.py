@@ -56,9 +56,8 @@ class Worker(Server):
         *,
         encoded: bool = False,
     ) -> tuple[Answered, int]:
-        """What is answered to a chunked body that is sent as fast as it is taken, and how many
-        pieces of it were: no more are sent once there is an answer. ``encoded``: they are chunks.
-        """
+        """Send a chunked body as fast as the server takes it, until there is an answer. Returns the
+        answer, and how many pieces were sent. ``encoded``: the pieces are chunks already."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         connection.putrequest(method, path)
         for name, value in [*headers, ("Transfer-Encoding", "chunked")]:

@@ -100,7 +100,8 @@ class Steps(Rounds, WriteOuts):
         yield "minutes pass", state._replace(ripe=state.head.floor, workers=workers)
 
     def _put_back(self, state: State) -> Iterator[Step]:
-        """It was away before: so write-outs failed, and look at the head before they go on."""
+        """The database was out of reach before. So write-outs have failed, and read the head before
+        they go on."""
         if not state.backup:
             kept = (state.head, state.documents, state.log, state.kept, len(state.made))
             if self._all_written(state):  # or what is known to be written out isn't, afterwards

@@ -95,7 +95,8 @@ def _parse_yaml(_: DeserializationContext, response: Response) -> Any:
 
 
 def _session() -> requests.Session:
-    """That keeps its connections, and asks nobody for a proxy: half of what a request takes."""
+    """A session that keeps its connections and ignores proxies, which halves the time of a
+    request."""
     session = requests.Session()
     session.trust_env = False
     return session

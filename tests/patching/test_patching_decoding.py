@@ -33,7 +33,7 @@ def test_few_exponents_and_text_that_looks_like_them_do_not_trigger_the_slow_dec
 def test_decoding_many_exponents_can_be_interrupted_at_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By Python, which looks for signals whenever a function of it is called."""
+    """Python handles signals whenever it calls one of its own functions."""
     called = []
 
     def counted(text: str) -> float:

@@ -37,7 +37,7 @@ SPANS = [
 
 
 class NotedStore(MemoryStore):
-    """Knows how many keys it was asked for."""
+    """Notes how many keys were asked for."""
 
     asked = 0
 

@@ -27,7 +27,7 @@ QUICK = RelayLimits(poll_s=0.02)
 
 
 class OutOfReach:
-    """The store of one that has died: a thread of it that still runs ends none of its claims."""
+    """The store of a worker that has died: its threads that still run can't end its claims."""
 
     def __getattr__(self, name: str) -> Any:
         raise StoreUnreachable(f"nobody is left to call {name}")

@@ -117,7 +117,7 @@ class TestConnections:
     def test_the_address_of_a_name_is_checked_for_every_connection(
         self, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The first answer is one that would do: nobody asks twice for one connection."""
+        """Each connection resolves the name once; the second time, it names this machine."""
         connected: list[Any] = []
 
         class Recording(addresses.socket.socket):

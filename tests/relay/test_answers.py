@@ -47,7 +47,7 @@ def deliver(url: str) -> None:
     ],
 )
 def test_an_endless_answer_is_abandoned_at_its_size_limit(start: bytes, piece: bytes) -> None:
-    """Where there is always something to be read nobody else has a turn, and no deadline comes."""
+    """While there is always something to read, no other code runs, and no deadline takes effect."""
     with answering(start, piece) as url, pytest.raises(Undelivered, match="larger than 65536"):
         deliver(url)
 

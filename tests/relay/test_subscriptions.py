@@ -456,7 +456,8 @@ class TestWorkers:
     def test_the_holder_of_a_replaced_subscription_changes_nothing(
         self, begin: Begin, receiver: Receiver
     ) -> None:
-        """Not its progress, not that its receiver wants no more, not what people changed of it."""
+        """Neither its position, nor that its receiver wants no more, nor what people have
+        changed."""
         other = begin(worker_max=0)
         records = other.service.subscriptions._records
 

@@ -26,8 +26,8 @@ BY = 1_000_000_000
 
 
 def copied(uri: str, database: str, to: str) -> None:
-    """As a dump and a restore would, which are of one moment: heads first, for what is written out
-    meanwhile is in their tails."""
+    """Copies the database like a dump of one moment: heads first, because their tails have what is
+    written out meanwhile."""
     with MongoClient[Any](uri) as client:
         names = client[database].list_collection_names()
         for name in sorted(names, key="catalogs".__ne__):

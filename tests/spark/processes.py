@@ -93,7 +93,8 @@ class TooLate(BaseException):
 
 
 def tear(spark: Any) -> None:
-    """Leave a call of its JVM before the answer is there: the next call would be given it."""
+    """Leave a call of its JVM before its answer comes, so that the next call would get that
+    answer."""
 
     def leave(*_: object) -> None:
         raise TooLate

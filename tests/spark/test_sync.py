@@ -471,7 +471,7 @@ def test_the_source_is_read_once(there: Catalog, tmp_path: Path) -> None:
 
 
 def test_a_source_that_lacks_many_documents_deletes_nothing(there: Catalog) -> None:
-    """Which is the usual way for one to fail, unless it is said how many documents may go."""
+    """Most broken sources are incomplete. So such a run needs `max_deletes`."""
     there.put({f"k{number}": number for number in range(10)})
     some = {f"k{number}": number for number in range(4)}
     with pytest.raises(DesiredInvalid, match="it lacks 6 of the 10 documents that are there"):

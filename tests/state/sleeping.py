@@ -144,7 +144,7 @@ class Sleeper:
         self.states: dict[int, Any] = {}
 
     def sleep(self) -> None:
-        """What fails in it would be taken for a failure of the call that it is done in."""
+        """An error in it must not look like a failure of the call around it."""
         try:
             if not self._floor:
                 self._raise_floor()

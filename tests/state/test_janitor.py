@@ -89,7 +89,7 @@ def refused_with(outcome: Outcome, error: type[Exception]) -> None:
 def test_a_head_without_a_commit_ends_with_its_verdicts(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until then the key decides once; what a worker remembers of it says nothing afterwards."""
+    """Until then, the key decides once. Afterwards, a worker no longer uses what it remembers."""
     refused_with(world.patch_under_key(world.ours), DocumentNotFound)
     refused_with(world.patch_under_key(world.other), RefusedBefore)
     world.settle()

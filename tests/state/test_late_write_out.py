@@ -299,7 +299,8 @@ def test_a_writer_that_slept_twice_restores_no_old_state(
 def test_a_late_writer_checks_the_head_before_it_sends_commits(
     world: World, slept_s: float
 ) -> None:
-    """Whoever reads meanwhile isn't shown what was deleted, and nothing is left if it dies."""
+    """Meanwhile, readers don't see what was deleted; and if the writer dies, it leaves nothing
+    behind."""
     watched, ours = world.watched()
     commits = sent_by(watched, "write_commits")
     sleeper = Sleeper(world, "deleted", slept_s)
