@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,32 @@ def test_the_memory_alert_fires_below_the_limit_of_the_manifest() -> None:
         r"sum by \(instance\) \(gateway_worker_resident_bytes\) > (\S+)", rule["expr"]
     )
     assert found is not None
-    limit = container()["resources"]["limits"]["memory"]
-    assert limit == "2Gi"
-    assert 0.7 < float(found[1]) / (2 << 30) < 0.85
+    assert 0.7 < float(found[1]) / memory_limit() < 0.85
+
+
+def test_the_limit_of_the_manifest_covers_what_its_workers_take_at_the_worst() -> None:
+    set_there = {each["name"]: each["value"] for each in container()["env"] if "value" in each}
+    (table,) = re.findall(
+        r"(?s)\| a worker takes for \|.*?\n\n", (DOCS / "operations.md").read_text()
+    )
+    a_worker = 0.0
+    for row in table.strip().splitlines()[2:]:
+        _, _, names, defaults, _ = row.split("|")
+        for name, default in zip_longest(re.findall(r"`(\w+)`", names), numbers(defaults)):
+            given = set_there.get(f"GATEWAY_{name}".upper(), f"{default}MiB")
+            a_worker += float(given.removesuffix("MiB"))
+    assert a_worker > 1000
+    gateway = 100 + int(set_there["GATEWAY_WORKERS"]) * a_worker
+    assert gateway < memory_limit() / 2**20 < 1.2 * gateway
+
+
+def memory_limit() -> int:
+    mebibytes: str = container()["resources"]["limits"]["memory"]
+    return int(mebibytes.removesuffix("Mi")) << 20
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"\d+", text)
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
