@@ -15,15 +15,25 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway import cpu
+from gateway.access import Role
 from gateway.access.token_buckets import PrincipalLimits
 from gateway.errors import untraced
-from gateway.http.context import KEY, Context, Environ, Observed, OpenContext, RouteTaken, Sender
+from gateway.http.context import (
+    KEY,
+    Context,
+    Environ,
+    Need,
+    Observed,
+    OpenContext,
+    RouteTaken,
+    Sender,
+)
 from gateway.http.door import audit, rate_limits
 from gateway.http.door.admission import Admission, claim_share
 from gateway.http.door.authorization import Authenticate, Authorization
 from gateway.http.door.observation import Observation, Observer
 from gateway.http.door.rate_limits import RateLimits
-from gateway.http.routes import Routes
+from gateway.http.routes import RouteRule, Routes
 from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import RetentionRoutes, WholeCatalogRoutes
@@ -114,13 +124,6 @@ class _Doors:
         return answer
 
 
-def _route_taken(endpoint: str, template: str, names: Mapping[str, str]) -> RouteTaken:
-    catalog = names.get("catalog")
-    if catalog is not None and "%" in catalog:
-        catalog = unquote(catalog, errors="backslashreplace")
-    return RouteTaken(endpoint, template, names, catalog)
-
-
 def _decoded(names: Mapping[str, str], context: OpenContext | None) -> Mapping[str, str]:
     """The names in a path as the view gets them: the catalog is decoded, as it was authorized."""
     if isinstance(context, Context) and "catalog" in names:
@@ -159,6 +162,12 @@ class GatewayFlask(Flask):
         self.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
         self.url_map.merge_slashes = False
         self.url_map.converters |= {"segment": _Segment, "rest": _Rest}
+        # By endpoint and method; what isn't in here, nobody may do.
+        self.needs: dict[tuple[str, str], Role | Need] = {}
+
+    def add_route(self, route: RouteRule, view: View) -> None:
+        self.add_url_rule(route.rule, route.endpoint, view, methods=[route.method])
+        self.needs[route.endpoint, route.method] = route.need
 
     def wsgi_app(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Let the request in, call its view, let the answer out; an error becomes the answer."""
@@ -190,7 +199,7 @@ class GatewayFlask(Flask):
             found = self.direct_routes.get((kind, observed.method))
             if found is not None and catalog and name:
                 names = {"catalog": catalog, found.variable: name}
-                observed.route = _route_taken(found.endpoint, found.route, names)
+                self._take(observed, found.endpoint, found.route, names)
                 return found.view, names
         if path.startswith("//"):
             # Werkzeug would ignore the empty segment. No route begins with the encoded slash.
@@ -201,8 +210,18 @@ class GatewayFlask(Flask):
         except HTTPException as error:
             # Its frames would hold the view, which holds it, where the caller isn't let in.
             return _raising(untraced(error)), {}
-        observed.route = _route_taken(rule.endpoint, _template(rule.rule), named)
+        self._take(observed, rule.endpoint, _template(rule.rule), named)
         return cast("View", self.view_functions[rule.endpoint]), named
+
+    def _take(
+        self, observed: Observed, endpoint: str, template: str, names: Mapping[str, str]
+    ) -> None:
+        method = "GET" if observed.method == "HEAD" else observed.method
+        need = self.needs.get((endpoint, method))
+        catalog = names.get("catalog")
+        if catalog is not None and "%" in catalog:
+            catalog = unquote(catalog, errors="backslashreplace")
+        observed.route = RouteTaken(endpoint, template, need, names, catalog)
 
     def holder_of(self, environ: Environ) -> str | None:
         observed: Observed = environ[KEY]
@@ -256,7 +275,8 @@ def create_app(
         TokenRoutes(gateway, limits, tokens),
         SignInRoutes(gateway, limits, sign_in),
     ):
-        routes.register(app)
+        for route, view in routes.views():
+            app.add_route(route, view)
     app.index_routes()
     admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for

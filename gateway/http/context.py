@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from gateway.access import Principal
+from gateway.access import Principal, Role
 from gateway.decide.request import WriteOutcome
 from gateway.memory import Account
 
@@ -61,12 +62,22 @@ class Counted(NamedTuple):
     account: Account | None
 
 
+class Need(Enum):
+    """What a route needs if it isn't a role in the catalog of its path."""
+
+    NOTHING = "open to everybody"
+    TOKEN = "any principal"
+    EVERYTHING = "admin of every catalog"
+
+
 class RouteTaken(NamedTuple):
     """``endpoint`` is the route's name, ``template`` its path; None and "(none)" if there is no
-    route. ``names`` are those in the path, as they were sent; ``catalog`` is decoded."""
+    route. ``need`` None: nobody may use it. ``names`` are those in the path, as they were sent;
+    ``catalog`` is decoded."""
 
     endpoint: str | None
     template: str
+    need: Role | Need | None
     names: Mapping[str, str]
     catalog: str | None
 
@@ -89,7 +100,7 @@ class DecidedWrite(NamedTuple):
 
 
 NOT_COUNTED: Final = Counted(None, None)
-NO_ROUTE: Final = RouteTaken(None, "(none)", MappingProxyType({}), None)
+NO_ROUTE: Final = RouteTaken(None, "(none)", None, MappingProxyType({}), None)
 
 
 class Observed:

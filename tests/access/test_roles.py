@@ -1,4 +1,4 @@
-"""Every route has a row in the table of roles; a route without one is open to nobody."""
+"""Every route says what it needs; one that doesn't is open to nobody."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 import re
 
 import pytest
-from flask import Flask
 from werkzeug.routing import Rule
 
 from gateway.access import Role
 from gateway.assembly import create_application
 from gateway.http import create_app
-from gateway.http.door.authorization import ROLES, Need, need_of
+from gateway.http.app import GatewayFlask
+from gateway.http.context import Need
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -24,26 +24,22 @@ from tests.openapi.document import load, operations
 
 
 @pytest.fixture
-def app() -> Flask:
+def app() -> GatewayFlask:
     return create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
 
 
-def methods_by_endpoint(app: Flask) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+def test_every_route_says_what_each_of_its_methods_needs(app: GatewayFlask) -> None:
+    methods = {
+        (rule.endpoint, method)
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD"}
+    }
+    assert methods == app.needs.keys()
+
+
+def test_public_routes_name_no_catalog(app: GatewayFlask) -> None:
     for rule in app.url_map.iter_rules():
-        found.setdefault(rule.endpoint, set()).update(rule.methods or ())
-    return found
-
-
-def test_every_route_has_a_row_for_each_of_its_methods(app: Flask) -> None:
-    assert methods_by_endpoint(app).keys() == ROLES.keys()
-    for endpoint, methods in methods_by_endpoint(app).items():
-        assert methods - {"HEAD"} == ROLES[endpoint].keys(), endpoint
-
-
-def test_public_routes_name_no_catalog(app: Flask) -> None:
-    for rule in app.url_map.iter_rules():
-        needs = set(ROLES[rule.endpoint].values())
+        needs = {need for (endpoint, _), need in app.needs.items() if endpoint == rule.endpoint}
         assert (not needs & set(Role)) == ("/{catalog}" not in _shown(rule.rule)), rule
         if Need.NOTHING in needs:
             assert needs == {Need.NOTHING}
@@ -55,32 +51,32 @@ def _shown(rule: str) -> str:
     return rule.replace("<segment:catalog>", "{catalog}")
 
 
-def test_a_route_without_a_row_is_refused(app: Flask, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_route_without_a_need_is_refused(
+    app: GatewayFlask, caplog: pytest.LogCaptureFixture
+) -> None:
     app.add_url_rule("/v1/new", "new", lambda: "secret", methods=["GET"])
-    assert need_of("new", "GET") is None
     with caplog.at_level(logging.ERROR):
         problem(app.test_client().get("/v1/new"), 403, "forbidden")
     assert "new" in caplog.text
 
 
-def test_a_method_without_a_row_is_refused(app: Flask) -> None:
+def test_a_method_without_a_need_is_refused(app: GatewayFlask) -> None:
     app.url_map.add(Rule("/v1/catalogs", endpoint="list_catalogs", methods=["POST"]))
     problem(app.test_client().post("/v1/catalogs"), 403, "forbidden")
 
 
-def test_reads_need_the_role_read_and_writes_a_higher_one() -> None:
+def test_reads_need_the_role_read_and_writes_a_higher_one(app: GatewayFlask) -> None:
     """By the methods: what changes nothing of a catalog needs the least role, and nothing else."""
-    for endpoint, needs in ROLES.items():
-        for method, need in needs.items():
-            if endpoint.endswith(("_pin", "_upload")) or not isinstance(need, Role):
-                continue
-            if "_subscription" in endpoint:  # of which also to read tells where all goes
-                assert need is Role.ADMIN
-                continue
-            assert (need is Role.READ) == (method in ("GET", "OPTIONS")), endpoint
+    for (endpoint, method), need in app.needs.items():
+        if endpoint.endswith(("_pin", "_upload")) or not isinstance(need, Role):
+            continue
+        if "_subscription" in endpoint:  # of which also to read tells where all goes
+            assert need is Role.ADMIN
+            continue
+        assert (need is Role.READ) == (method in ("GET", "OPTIONS")), endpoint
 
 
-def test_openapi_lists_401_and_403_exactly_where_they_can_occur(app: Flask) -> None:
+def test_openapi_lists_401_and_403_exactly_where_they_can_occur(app: GatewayFlask) -> None:
     """401 and 403 where they can be, and no token where none is needed."""
     endpoints = {
         (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method): rule.endpoint
@@ -90,8 +86,8 @@ def test_openapi_lists_401_and_403_exactly_where_they_can_occur(app: Flask) -> N
     document = load()
     assert document["security"] == [{"token": []}]
     for operation in operations(document):
-        method = operation.method.upper()
-        need = need_of(endpoints[operation.path, method], method)
+        method = operation.method.upper().replace("HEAD", "GET")
+        need = app.needs[endpoints[operation.path, method], method]
         refusals = {"401", "403"} & operation.content["responses"].keys()
         if need is Need.NOTHING:
             assert (operation.content.get("security"), refusals) == ([], set()), operation.path

@@ -10,7 +10,7 @@ no page of another site can have sent it: its ``Host`` is one that no name serve
 has no ``Origin`` or ``Sec-Fetch-Site`` of another site. Browsers set all three by themselves; other
 clients send only the first.
 
-``ROLES`` says what every endpoint and method needs; one without a row is refused.
+Each route says what it needs (``gateway.http.routes.route``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from enum import Enum
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, Protocol
@@ -30,7 +29,7 @@ from gateway.access import ANONYMOUS, Principal, Role
 from gateway.access.principal import forbidden
 from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.errors import GatewayError, Unauthenticated
-from gateway.http.context import Context, Environ, Observed, Recheck, Sender
+from gateway.http.context import Context, Environ, Need, Observed, Recheck, Sender
 from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
@@ -103,8 +102,7 @@ class Authorization:
         if self._authenticate is None:
             _refuse_foreign_pages(observed.environ)
         # Only a caller with a valid token learns that there is no such route, or not this method.
-        endpoint = observed.route.endpoint
-        if endpoint is not None and need_of(endpoint, observed.method) is Need.NOTHING:
+        if observed.route.need is Need.NOTHING:
             return None
         return self._principal(observed.environ.get("HTTP_AUTHORIZATION"))
 
@@ -113,16 +111,15 @@ class Authorization:
         route, principal = observed.route, sender.principal
         if route.endpoint is None:
             return None
-        need = need_of(route.endpoint, observed.method)
-        if need is None:
-            _log.error("endpoint %s has no row for %s in roles", route.endpoint, observed.method)
+        if route.need is None:
+            _log.error("route %s doesn't say what %s needs", route.endpoint, observed.method)
             raise RequestRefused("forbidden", "the gateway has no rule for who may use this route")
         role: Role | None = None
         catalog = EVERY_CATALOG
-        if need is Need.EVERYTHING:
+        if route.need is Need.EVERYTHING:
             role = Role.ADMIN
-        elif isinstance(need, Role):
-            role, catalog = need, catalog_name(route.names["catalog"], self._limits)
+        elif isinstance(route.need, Role):
+            role, catalog = route.need, catalog_name(route.names["catalog"], self._limits)
         if role is not None and not principal.may(role, catalog):
             self._slow_down(principal)
             raise forbidden(principal, role, catalog, "the request")
@@ -215,97 +212,6 @@ def _is_loopback(host: str) -> bool:
 
 # Stands for all catalogs: only a pattern that matches every name matches it.
 EVERY_CATALOG: Final = "*"
-
-
-class Need(Enum):
-    """A requirement that isn't a role in one catalog."""
-
-    NOTHING = "open to everybody"
-    TOKEN = "any principal"
-    EVERYTHING = "admin of every catalog"
-
-
-READ, WRITE, ADMIN = Role.READ, Role.WRITE, Role.ADMIN
-
-# What the methods of each endpoint need. HEAD needs what GET does.
-ROLES: Final[dict[str, dict[str, Role | Need]]] = {
-    # The service
-    "livez": {"GET": Need.NOTHING},
-    "readyz": {"GET": Need.NOTHING},
-    "openapi": {"GET": Need.NOTHING},
-    "docs": {"GET": Need.NOTHING},
-    "docs_style": {"GET": Need.NOTHING},
-    "docs_search": {"GET": Need.NOTHING},
-    "console_entry": {"GET": Need.NOTHING},
-    "console": {"GET": Need.NOTHING},
-    "read_sign_in": {"GET": Need.NOTHING},
-    "sign_in": {"POST": Need.NOTHING},
-    "metrics": {"GET": Need.TOKEN},
-    # Documents and their attributes
-    "read_document": {"GET": READ},
-    "put_document": {"PUT": WRITE},
-    "patch_document": {"PATCH": WRITE},
-    "delete_document": {"DELETE": WRITE},
-    "document_options": {"OPTIONS": READ},
-    "read_attributes": {"GET": READ},
-    "put_attributes": {"PUT": WRITE},
-    "patch_attributes": {"PATCH": WRITE},
-    "delete_attributes": {"DELETE": WRITE},
-    "attributes_options": {"OPTIONS": READ},
-    "read_owners": {"GET": READ},
-    "let_go": {"DELETE": WRITE},
-    "list_losses": {"GET": READ},
-    "read_principal": {"GET": Need.TOKEN},  # it shows the request's own principal
-    "create_token": {"POST": Need.EVERYTHING},
-    "list_tokens": {"GET": Need.EVERYTHING},
-    "revoke_token": {"DELETE": Need.EVERYTHING},
-    # Catalogs
-    "list_catalogs": {"GET": Need.TOKEN},  # it lists those that the principal may read
-    "read_catalog": {"GET": READ},
-    "put_catalog": {"PUT": ADMIN},
-    "delete_catalog": {"DELETE": ADMIN},
-    "touch_catalog": {"POST": WRITE},
-    "list_applications": {"GET": READ},
-    "put_application": {"PUT": WRITE},
-    "delete_application": {"DELETE": WRITE},
-    "list_documents": {"GET": READ},
-    "export": {"GET": READ},
-    "plan_partitions": {"GET": READ},
-    # Many changes
-    "transaction": {"POST": WRITE},
-    "revert": {"POST": WRITE},  # ADMIN if it undoes changes of the settings
-    "bulk": {"POST": Need.TOKEN},  # each line is checked separately
-    "open_upload": {"POST": WRITE},
-    "read_upload": {"GET": WRITE},
-    "drop_upload": {"DELETE": WRITE},
-    "put_part": {"PUT": WRITE},
-    "commit_upload": {"POST": WRITE},
-    # History
-    "list_commits": {"GET": READ},
-    "read_commit": {"GET": READ},
-    "outcome": {"GET": READ},
-    "list_differences": {"GET": READ},
-    "changes": {"GET": READ},
-    "create_pin": {"POST": READ},
-    "list_pins": {"GET": READ},
-    "read_pin": {"GET": READ},
-    "renew_pin": {"PUT": READ},
-    "delete_pin": {"DELETE": READ},
-    "compact": {"POST": ADMIN},
-    # Admin, because no acl narrows what a receiver gets.
-    "list_subscriptions": {"GET": ADMIN},
-    "read_subscription": {"GET": ADMIN},
-    "put_subscription": {"PUT": ADMIN},
-    "delete_subscription": {"DELETE": ADMIN},
-    "pause_subscription": {"POST": ADMIN},
-    "resume_subscription": {"POST": ADMIN},
-    "replay_subscription": {"POST": ADMIN},
-}
-
-
-def need_of(endpoint: str, method: str) -> Role | Need | None:
-    """What the endpoint's method needs; None without a row: then nobody may use it."""
-    return ROLES.get(endpoint, {}).get("GET" if method == "HEAD" else method)
 
 
 def author_of(named: str | None, by: Principal, catalog: str) -> str:

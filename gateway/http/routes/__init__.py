@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
 
-from flask import Flask
-
+from gateway.access import Role
+from gateway.http.context import Need
 from gateway.limits import RequestLimits
 from gateway.service import GatewayService
 
 CATALOG: Final = "/v1/catalogs/<segment:catalog>"
 
 _View = TypeVar("_View", bound=Callable[..., Any])
-_RULES: Final = "rules"
+_ROUTES: Final = "routes"
 
 
-def route(method: str, rule: str, endpoint: str) -> Callable[[_View], _View]:
-    """A decorator: the view answers ``method`` at ``rule``, and is ``endpoint`` in ``ROLES``."""
+class RouteRule(NamedTuple):
+    """``endpoint`` is the name of the route; ``need`` is a role in the catalog of its path, or what
+    it needs instead. HEAD needs what GET does."""
+
+    method: str
+    rule: str
+    endpoint: str
+    need: Role | Need
+
+
+def route(method: str, rule: str, endpoint: str, need: Role | Need) -> Callable[[_View], _View]:
+    """A decorator: the view serves the route."""
 
     def mark(view: _View) -> _View:
-        setattr(view, _RULES, [*getattr(view, _RULES, ()), (method, rule, endpoint)])
+        served = RouteRule(method, rule, endpoint, need)
+        setattr(view, _ROUTES, [*getattr(view, _ROUTES, ()), served])
         return view
 
     return mark
@@ -33,7 +44,8 @@ class Routes:
         self._gateway = gateway
         self._limits = limits
 
-    def register(self, app: Flask) -> None:
+    def views(self) -> Iterator[tuple[RouteRule, Callable[..., Any]]]:
+        """The routes with their views."""
         for name, view in vars(type(self)).items():
-            for method, rule, endpoint in getattr(view, _RULES, ()):
-                app.add_url_rule(rule, endpoint, getattr(self, name), methods=[method])
+            for served in getattr(view, _ROUTES, ()):
+                yield served, getattr(self, name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from gateway.access import Role
 from gateway.decide.applications import Application, applications, fence_of
 from gateway.decide.request import ApplicationStep
 from gateway.http.context import Context, DecidedWrite
@@ -18,9 +19,11 @@ from gateway.http.write.begins import APPLICATION_REQUEST, record_after, step_of
 from gateway.model import APPLICATIONS_KEY
 from patching.values import rfc3339
 
+_ONE: Final = f"{CATALOG}/applications/<segment:application>"
+
 
 class ApplicationRoutes(Routes):
-    @route("GET", f"{CATALOG}/applications", "list_applications")
+    @route("GET", f"{CATALOG}/applications", "list_applications", Role.READ)
     def list(self, context: Context, catalog: str) -> Answer:
         """The records of all applications, by name."""
         refuse_terms(context.environ)
@@ -30,7 +33,7 @@ class ApplicationRoutes(Routes):
         content = {"applications": [_shape(name, record) for name, record in known]}
         return body_answer(encode(content), [("Catalog-Revision", str(reading.catalog_revision))])
 
-    @route("PUT", f"{CATALOG}/applications/<segment:application>", "put_application")
+    @route("PUT", _ONE, "put_application", Role.WRITE)
     def put(self, context: Context, catalog: str, application: str) -> Answer:
         """Begin a version, finish it, or set the principals that share the application."""
         refuse_terms(context.environ)
@@ -45,7 +48,7 @@ class ApplicationRoutes(Routes):
         content = {**_shape(name, record), "fence": fence_of(name, record, members["run"])}
         return body_answer(encode(content), [("Catalog-Revision", str(result.catalog_revision))])
 
-    @route("DELETE", f"{CATALOG}/applications/<segment:application>", "delete_application")
+    @route("DELETE", _ONE, "delete_application", Role.WRITE)
     def delete(self, context: Context, catalog: str, application: str) -> Answer:
         """Forget the application: nothing is applied under its fences any more."""
         refuse_terms(context.environ)

@@ -37,7 +37,7 @@ from gateway.access.principal import Shares
 from gateway.decide.edits import operations_in
 from gateway.decide.request import Fence, Request, is_for_now
 from gateway.errors import Forbidden, GatewayError, MemoryFull
-from gateway.http.context import Context, HeaderList
+from gateway.http.context import Context, HeaderList, Need
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS
 from gateway.http.routes import Routes, route
@@ -113,7 +113,7 @@ class BulkRoutes(Routes):
             Windows(), Budget(limits.bulk_answers_bytes_max), Budget(_LARGE_LINES_BYTES)
         )
 
-    @route("POST", "/v1/bulk", "bulk")
+    @route("POST", "/v1/bulk", "bulk", Need.TOKEN)  # each line is checked separately
     def bulk(self, context: Context) -> Answer:
         """Commit the lines as they come. All that can refuse the request as a whole comes first."""
         environ = context.environ

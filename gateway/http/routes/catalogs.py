@@ -17,7 +17,7 @@ from gateway.decide.edits import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
 from gateway.decide.strict import integer, strict, text
 from gateway.errors import CatalogNotFound
-from gateway.http.context import Context
+from gateway.http.context import Context, Need
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
@@ -46,7 +46,7 @@ _READ_PARAMETERS: Final = query.takes(**query.READ)
 
 
 class WholeCatalogRoutes(Routes):
-    @route("GET", "/v1/catalogs", "list_catalogs")
+    @route("GET", "/v1/catalogs", "list_catalogs", Need.TOKEN)
     def list(self, context: Context) -> Answer:
         """The catalogs that the principal may read, by name. A page may hold fewer than params."""
         refuse_conditions(context.environ)
@@ -66,7 +66,7 @@ class WholeCatalogRoutes(Routes):
         }
         return body_answer(encode(content), [("Cache-Control", "no-cache")])
 
-    @route("GET", CATALOG, "read_catalog")
+    @route("GET", CATALOG, "read_catalog", Role.READ)
     def read(self, context: Context, catalog: str) -> Answer:
         """The catalog's revision, floor and settings."""
         environ = context.environ
@@ -87,7 +87,7 @@ class WholeCatalogRoutes(Routes):
         }
         return body_answer(encode(content), headers)
 
-    @route("PUT", CATALOG, "put_catalog")
+    @route("PUT", CATALOG, "put_catalog", Role.ADMIN)
     def put(self, context: Context, catalog: str) -> Answer:
         """Replace the catalog's settings; create the catalog if there is none."""
         params = query.parameters(context.environ, _SETTINGS_PARAMETERS)
@@ -111,7 +111,7 @@ class WholeCatalogRoutes(Routes):
             more = {"examined": asdict(found)}
         return catalog_answer(ask, result, with_settings=True, more=more)
 
-    @route("DELETE", CATALOG, "delete_catalog")
+    @route("DELETE", CATALOG, "delete_catalog", Role.ADMIN)
     def delete(self, context: Context, catalog: str) -> Answer:
         """Delete every document and the settings in one commit; no catalog: nothing to do."""
         ask = read_ask(context, catalog)
@@ -124,7 +124,7 @@ class WholeCatalogRoutes(Routes):
             return empty_answer([("Catalog-Revision", str(error.head_revision))])
         return catalog_answer(ask, result)
 
-    @route("POST", f"{CATALOG}/touch", "touch_catalog")
+    @route("POST", f"{CATALOG}/touch", "touch_catalog", Role.WRITE)
     def touch(self, context: Context, catalog: str) -> Answer:
         """Make a commit that changes nothing, so that followers see a new revision."""
         ask = read_ask(context, catalog)
@@ -139,7 +139,7 @@ COMPACTION_REQUEST: Final = strict(revision=integer(required=True))
 
 
 class RetentionRoutes(Routes):
-    @route("POST", f"{CATALOG}/pins", "create_pin")
+    @route("POST", f"{CATALOG}/pins", "create_pin", Role.READ)
     def create(self, context: Context, catalog: str) -> Answer:
         """Hold a revision, by default the head's."""
         refuse_terms(context.environ)
@@ -148,20 +148,20 @@ class RetentionRoutes(Routes):
         location = f"{catalog_path(catalog)}/pins/{pin.id}"
         return body_answer(encode(_pin_shape(pin)), [("Location", location)], 201)
 
-    @route("GET", f"{CATALOG}/pins", "list_pins")
+    @route("GET", f"{CATALOG}/pins", "list_pins", Role.READ)
     def page(self, context: Context, catalog: str) -> Answer:
         """The pins that hold now, by revision."""
         refuse_terms(context.environ)
         pins = self._gateway.retention.pins(catalog)
         return body_answer(encode({"pins": [_pin_shape(pin) for pin in pins]}), [])
 
-    @route("GET", f"{CATALOG}/pins/<segment:pin>", "read_pin")
+    @route("GET", f"{CATALOG}/pins/<segment:pin>", "read_pin", Role.READ)
     def read(self, context: Context, catalog: str, pin: str) -> Answer:
         refuse_terms(context.environ)
         held = self._gateway.retention.read_pin(catalog, pin)
         return body_answer(encode(_pin_shape(held)), [])
 
-    @route("PUT", f"{CATALOG}/pins/<segment:pin>", "renew_pin")
+    @route("PUT", f"{CATALOG}/pins/<segment:pin>", "renew_pin", Role.READ)
     def renew(self, context: Context, catalog: str, pin: str) -> Answer:
         """Hold the same revision for ``seconds`` from now. Only the pin's principal may."""
         refuse_terms(context.environ)
@@ -169,7 +169,7 @@ class RetentionRoutes(Routes):
         renewed = self._gateway.retention.renew(catalog, pin, members["seconds"], context.by.name)
         return body_answer(encode(_pin_shape(renewed)), [])
 
-    @route("DELETE", f"{CATALOG}/pins/<segment:pin>", "delete_pin")
+    @route("DELETE", f"{CATALOG}/pins/<segment:pin>", "delete_pin", Role.READ)
     def delete(self, context: Context, catalog: str, pin: str) -> Answer:
         """End the pin. Its principal may, and whoever is admin in the catalog."""
         refuse_terms(context.environ)
@@ -177,7 +177,7 @@ class RetentionRoutes(Routes):
         self._gateway.retention.unpin(catalog, pin, by.name, anyones=by.may(Role.ADMIN, catalog))
         return empty_answer([])
 
-    @route("POST", f"{CATALOG}/compactions", "compact")
+    @route("POST", f"{CATALOG}/compactions", "compact", Role.ADMIN)
     def compact(self, context: Context, catalog: str) -> Answer:
         """Drop the history below a revision; answer when nobody can read it any more."""
         refuse_terms(context.environ)

@@ -22,6 +22,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
 
 from gateway import cpu, memory
+from gateway.access import Role
 from gateway.errors import Contradiction, GatewayError
 from gateway.feed.channel import EncodedCommit, Selection, Taken, WatchEnded
 from gateway.feed.from_state import FromState
@@ -92,7 +93,7 @@ class ChangesRoutes(Routes):
         """End all streams, and answer all long polls: the server stops."""
         self._feed.stop()
 
-    @route("GET", f"{CATALOG}/changes", "changes")
+    @route("GET", f"{CATALOG}/changes", "changes", Role.READ)
     def changes(self, context: Context, catalog: str) -> Answer:
         environ = context.environ
         if context.observed.method != "GET":  # Flask adds HEAD to it

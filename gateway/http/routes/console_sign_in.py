@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gateway.access.principal import Principal
 from gateway.decide.strict import Exact, strict
-from gateway.http.context import OpenContext
+from gateway.http.context import Need, OpenContext
 from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
 from gateway.http.wire.body import refuse_member
@@ -55,14 +55,14 @@ class SignInRoutes(Routes):
         super().__init__(gateway, replace(limits, body_bytes_max=_BODY_BYTES_MAX))
         self._sign_in = sign_in
 
-    @route("GET", "/console/sign-in", "read_sign_in")
+    @route("GET", "/console/sign-in", "read_sign_in", Need.NOTHING)
     def offered(self, context: OpenContext) -> Answer:
         """The issuer's address for the browser; null if people enter a token."""
         parameters(context.environ, NO_PARAMETERS)
         offer = None if self._sign_in is None else self._sign_in.offer()
         return body_answer(encode({"sign_in": offer}), [NO_STORE])
 
-    @route("POST", "/console/sign-in", "sign_in")
+    @route("POST", "/console/sign-in", "sign_in", Need.NOTHING)
     def exchange(self, context: OpenContext) -> Answer:
         """Exchange the issuer's code for a token, which the browser sends from now on."""
         parameters(context.environ, NO_PARAMETERS)

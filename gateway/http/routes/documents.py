@@ -6,19 +6,20 @@ A document has two parts under one version token: its content, and its attribute
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from flask import Flask
 from marshmallow import fields
 from msgspec.structs import replace
 
+from gateway.access import Role
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put, operations_in
 from gateway.errors import DocumentNotFound
 from gateway.http.context import Context
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import spend_operations
-from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.routes import CATALOG, RouteRule, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire import query
 from gateway.http.wire.apply_terms import (
@@ -89,17 +90,17 @@ class DocumentRoutes(Routes):
         super().__init__(gateway, limits)
         self._part: Part = part
 
-    def register(self, app: Flask) -> None:
+    def views(self) -> Iterator[tuple[RouteRule, Callable[..., Answer]]]:
         place, name = {
             "content": ("documents", "document"),
             "attributes": ("attributes", "attributes"),
         }[self._part]
         rule = f"{CATALOG}/{place}/<rest:key>"
-        app.add_url_rule(rule, f"read_{name}", self.read, methods=["GET"])
-        app.add_url_rule(rule, f"put_{name}", self.put, methods=["PUT"])
-        app.add_url_rule(rule, f"patch_{name}", self.patch, methods=["PATCH"])
-        app.add_url_rule(rule, f"delete_{name}", self.delete, methods=["DELETE"])
-        app.add_url_rule(rule, f"{name}_options", self.options, methods=["OPTIONS"])
+        yield RouteRule("GET", rule, f"read_{name}", Role.READ), self.read
+        yield RouteRule("PUT", rule, f"put_{name}", Role.WRITE), self.put
+        yield RouteRule("PATCH", rule, f"patch_{name}", Role.WRITE), self.patch
+        yield RouteRule("DELETE", rule, f"delete_{name}", Role.WRITE), self.delete
+        yield RouteRule("OPTIONS", rule, f"{name}_options", Role.READ), self.options
 
     def read(self, context: Context, catalog: str, key: str) -> Answer:
         """The part as it is, or as it was at ``?revision=`` or ``?at=``."""
@@ -244,7 +245,7 @@ def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> N
 
 
 class OwnersRoutes(Routes):
-    @route("GET", f"{CATALOG}/owners", "list_losses")
+    @route("GET", f"{CATALOG}/owners", "list_losses", Role.READ)
     def losses(self, context: Context, catalog: str) -> Answer:
         """A manager's losses, the newest first; ``next`` has the next page's parameters."""
         refuse_conditions(context.environ)
@@ -266,13 +267,13 @@ class OwnersRoutes(Routes):
         }
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
-    @route("GET", f"{CATALOG}/owners/<rest:key>", "read_owners")
+    @route("GET", f"{CATALOG}/owners/<rest:key>", "read_owners", Role.READ)
     def read(self, context: Context, catalog: str, key: str) -> Answer:
         """The leaves that have owners, by pointer, with their owners; now or as of another time."""
         key = document_key(key, self._limits)
         return read_document(self._gateway, context, catalog, key, "owners")
 
-    @route("DELETE", f"{CATALOG}/owners/<rest:key>", "let_go")
+    @route("DELETE", f"{CATALOG}/owners/<rest:key>", "let_go", Role.WRITE)
     def let_go(self, context: Context, catalog: str, key: str) -> Answer:
         """Let go: the manager owns nothing of the document any more, and what nobody else owns is
         removed. With ``pointer``: give back what plain writes own there."""

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 from marshmallow import fields
 
+from gateway.access import Role
 from gateway.cpu import interruptible
 from gateway.http.context import Context
 from gateway.http.routes import CATALOG, Routes, route
@@ -46,7 +47,7 @@ _DIFFERENCES_PARAMETERS: Final = query.takes(
 
 
 class HistoryRoutes(Routes):
-    @route("GET", f"{CATALOG}/commits", "list_commits")
+    @route("GET", f"{CATALOG}/commits", "list_commits", Role.READ)
     def page(self, context: Context, catalog: str) -> Answer:
         """A page of commits; ``next``: the next page's ``after`` or, newest first, ``before``."""
         refuse_conditions(context.environ)
@@ -65,7 +66,7 @@ class HistoryRoutes(Routes):
         content = {"commits": page.commits, "next": page.next_after}
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
-    @route("GET", f"{CATALOG}/commits/<segment:revision>", "read_commit")
+    @route("GET", f"{CATALOG}/commits/<segment:revision>", "read_commit", Role.READ)
     def commit(self, context: Context, catalog: str, revision: str) -> Answer:
         refuse_terms(context.environ)
         try:
@@ -78,7 +79,7 @@ class HistoryRoutes(Routes):
 
         return body_answer(self._gateway.encoded_commit(catalog, number, encode_visible), [])
 
-    @route("GET", f"{CATALOG}/outcomes/<rest:idempotency_key>", "outcome")
+    @route("GET", f"{CATALOG}/outcomes/<rest:idempotency_key>", "outcome", Role.READ)
     def outcome(self, context: Context, catalog: str, idempotency_key: str) -> Answer:
         """What was decided under the key. A 404 says that nothing has been decided so far."""
         refuse_terms(context.environ)
@@ -96,7 +97,7 @@ class HistoryRoutes(Routes):
             shape = {"applied": False, **verdict_shape(reply)}
         return body_answer(encode({**shape, "idempotency_key": name}), [])
 
-    @route("GET", f"{CATALOG}/differences", "list_differences")
+    @route("GET", f"{CATALOG}/differences", "list_differences", Role.READ)
     def differences(self, context: Context, catalog: str) -> Answer:
         """A page of differences by key; ``next`` has the next page's parameters."""
         refuse_conditions(context.environ)

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from gateway.access.principal import Grant, checked_name, parse_grant
 from gateway.decide.strict import Exact, integer, strict
-from gateway.http.context import Context
+from gateway.http.context import Context, Need
 from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
 from gateway.http.wire.body import refuse_member
@@ -79,7 +79,7 @@ class TokenRoutes(Routes):
         super().__init__(gateway, limits)
         self._issuer = issuer
 
-    @route("POST", "/v1/tokens", "create_token")
+    @route("POST", "/v1/tokens", "create_token", Need.EVERYTHING)
     def create(self, context: Context) -> Answer:
         """A new token, which only this answer shows."""
         refuse_terms(context.environ)
@@ -90,14 +90,14 @@ class TokenRoutes(Routes):
         content = {**_shape(issued.stored), "token": issued.text}
         return body_answer(encode(content), [NO_STORE], 201)
 
-    @route("GET", "/v1/tokens", "list_tokens")
+    @route("GET", "/v1/tokens", "list_tokens", Need.EVERYTHING)
     def page(self, context: Context) -> Answer:
         """All tokens without their secrets, the oldest first; also revoked and expired ones."""
         refuse_terms(context.environ)
         tokens = self._tokens().all()
         return body_answer(encode({"tokens": [_shape(each) for each in tokens]}), [NO_STORE])
 
-    @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token")
+    @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token", Need.EVERYTHING)
     def revoke(self, context: Context, token_id: str) -> Answer:
         """Revoke a token, which works for at most five more seconds. It may be revoked already."""
         refuse_terms(context.environ)

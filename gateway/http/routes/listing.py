@@ -11,6 +11,7 @@ import msgspec
 from marshmallow import fields
 
 from gateway import memory
+from gateway.access import Role
 from gateway.cpu import interruptible
 from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import AboveLimit, GatewayError
@@ -82,7 +83,7 @@ _PARTITIONS_PARAMETERS: Final = query.takes(
 
 
 class ListingRoutes(Routes):
-    @route("GET", f"{CATALOG}/documents", "list_documents")
+    @route("GET", f"{CATALOG}/documents", "list_documents", Role.READ)
     def page(self, context: Context, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
         params = query.parameters(context.environ, _DOCUMENTS_PARAMETERS)
@@ -191,7 +192,7 @@ class ListingRoutes(Routes):
         content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
         return _answer(context.environ, Composite(tokens), at, content)
 
-    @route("GET", f"{CATALOG}/export", "export")
+    @route("GET", f"{CATALOG}/export", "export", Role.READ)
     def export(self, context: Context, catalog: str) -> Answer:
         """The whole catalog at one revision, streamed."""
         params = query.parameters(context.environ, _EXPORT_PARAMETERS)
@@ -221,7 +222,7 @@ class ListingRoutes(Routes):
         body = Stream(_pieces(lines, context.require_still_let_in, export.renew), export.close)
         return StreamAnswer(body, 200, headers)
 
-    @route("GET", f"{CATALOG}/partitions", "plan_partitions")
+    @route("GET", f"{CATALOG}/partitions", "plan_partitions", Role.READ)
     def plan(self, context: Context, catalog: str) -> Answer:
         """The revision, and the keys that end its key ranges."""
         refuse_conditions(context.environ)

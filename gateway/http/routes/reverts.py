@@ -128,9 +128,10 @@ REVERT: Final = strict(**_BODY)
 
 
 class RevertRoutes(Routes):
-    @route("POST", f"{CATALOG}/reverts", "revert")
+    @route("POST", f"{CATALOG}/reverts", "revert", Role.WRITE)
     def revert(self, context: Context, catalog: str) -> Answer:
-        """Undo everything asked for as one commit, on the present documents; or nothing."""
+        """Undo everything asked for as one commit, on the present documents; or nothing. To undo
+        changes of the settings, the principal has to be an admin."""
         ask = read_ask(context, catalog)
         refuse_all_but_several(ask.conditions)
         members = take_members(context, self._limits, REVERT)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from werkzeug.http import unquote_etag
 
 import gateway as package
-from gateway.http.context import Context, Environ, HeaderList, OpenContext
+from gateway.http.context import Context, Environ, HeaderList, Need, OpenContext
 from gateway.http.routes import Routes, route
 from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.query import NO_PARAMETERS, parameters
@@ -161,18 +161,18 @@ class ServiceRoutes(Routes):
         # The page is made from `openapi.yaml` when the package is built.
         self._docs = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
-    @route("GET", "/livez", "livez")
+    @route("GET", "/livez", "livez", Need.NOTHING)
     def livez(self, _: OpenContext) -> Answer:
         """The process answers; nothing else is checked."""
         return body_answer(encode({"status": "alive"}), [NO_STORE])
 
-    @route("GET", "/readyz", "readyz")
+    @route("GET", "/readyz", "readyz", Need.NOTHING)
     def readyz(self, _: OpenContext) -> Answer:
         """The database answers and takes writes. Raises StoreUnavailable."""
         self._gateway.check_ready()
         return body_answer(encode({"status": "ready"}), [NO_STORE])
 
-    @route("GET", "/v1/principal", "read_principal")
+    @route("GET", "/v1/principal", "read_principal", Need.TOKEN)
     def principal(self, context: Context) -> Answer:
         """The principal of the request, and its grants."""
         parameters(context.environ, NO_PARAMETERS)
@@ -181,7 +181,7 @@ class ServiceRoutes(Routes):
         content = {"name": by.name, "grants": grants}
         return body_answer(encode(content), [NO_STORE])
 
-    @route("GET", "/metrics", "metrics")
+    @route("GET", "/metrics", "metrics", Need.TOKEN)
     def metrics(self, _: OpenContext) -> Answer:
         try:
             exposition = self._exposition()
@@ -190,26 +190,26 @@ class ServiceRoutes(Routes):
             raise TryLater("overloaded", detail, _AGAIN_S) from error
         return body_answer(exposition, [NO_STORE], media_type=_METRICS_TYPE)
 
-    @route("GET", "/openapi.yaml", "openapi")
+    @route("GET", "/openapi.yaml", "openapi", Need.NOTHING)
     def openapi(self, _: OpenContext) -> Answer:
         if self._openapi is None:
             raise RequestRefused("route_not_found", "this installation has no OpenAPI document")
         return body_answer(self._openapi, [], media_type="application/yaml")
 
-    @route("GET", "/docs", "docs")
+    @route("GET", "/docs", "docs", Need.NOTHING)
     def docs(self, context: OpenContext) -> Answer:
         return self._docs.answer(context.environ, _INDEX)
 
-    @route("GET", "/docs/style.css", "docs_style")
+    @route("GET", "/docs/style.css", "docs_style", Need.NOTHING)
     def docs_style(self, context: OpenContext) -> Answer:
         return self._docs.answer(context.environ, "style.css")
 
-    @route("GET", "/docs/search.js", "docs_search")
+    @route("GET", "/docs/search.js", "docs_search", Need.NOTHING)
     def docs_search(self, context: OpenContext) -> Answer:
         return self._docs.answer(context.environ, "search.js")
 
-    @route("GET", "/", "console_entry")
-    @route("GET", "/console", "console_entry")
+    @route("GET", "/", "console_entry", Need.NOTHING)
+    @route("GET", "/console", "console_entry", Need.NOTHING)
     def console_entry(self, context: OpenContext) -> Answer:
         """A redirect to ``/console/``; the slash is needed, as names in the page are relative."""
         environ = context.environ
@@ -218,8 +218,8 @@ class ServiceRoutes(Routes):
         status = 307 if environ["PATH_INFO"] in ("", "/") else 308
         return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
 
-    @route("GET", "/console/", "console")
-    @route("GET", "/console/<rest:name>", "console")
+    @route("GET", "/console/", "console", Need.NOTHING)
+    @route("GET", "/console/<rest:name>", "console", Need.NOTHING)
     def console(self, context: OpenContext, name: str = _INDEX) -> Answer:
         # An issuer sends people back to the page, with a code.
         return self._console.answer(context.environ, name, takes_any=name == _INDEX)

@@ -56,19 +56,19 @@ REPLAY: Final = strict(**_FROM)
 
 
 class SubscriptionRoutes(Routes):
-    @route("GET", _ALL, "list_subscriptions")
+    @route("GET", _ALL, "list_subscriptions", Role.ADMIN)
     def page(self, context: Context, catalog: str) -> Answer:
         """All subscriptions of the catalog, by name."""
         refuse_terms(context.environ)
         found = self._gateway.subscriptions.page(catalog)
         return body_answer(encode({"subscriptions": [_shape(each) for each in found]}), [])
 
-    @route("GET", f"{_ALL}/<segment:subscription>", "read_subscription")
+    @route("GET", f"{_ALL}/<segment:subscription>", "read_subscription", Role.ADMIN)
     def read(self, context: Context, catalog: str, subscription: str) -> Answer:
         refuse_terms(context.environ)
         return _answer(self._gateway.subscriptions.read(catalog, _name(subscription)))
 
-    @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
+    @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription", Role.ADMIN)
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Make or change a subscription; its position stays unless the body says where to begin."""
         name, check = self._change(context, subscription)
@@ -88,22 +88,22 @@ class SubscriptionRoutes(Routes):
         more = {} if put.secret is None else {"secret": put.secret}
         return _answer(put.state, 201 if put.is_made else 200, **more)
 
-    @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription")
+    @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription", Role.ADMIN)
     def delete(self, context: Context, catalog: str, subscription: str) -> Answer:
         self._gateway.subscriptions.drop(catalog, *self._change(context, subscription))
         return empty_answer([])
 
-    @route("POST", f"{_ALL}/<segment:subscription>/pause", "pause_subscription")
+    @route("POST", f"{_ALL}/<segment:subscription>/pause", "pause_subscription", Role.ADMIN)
     def pause(self, context: Context, catalog: str, subscription: str) -> Answer:
         name, check = self._change(context, subscription)
         return _answer(self._gateway.subscriptions.pause(catalog, name, context.by.name, check))
 
-    @route("POST", f"{_ALL}/<segment:subscription>/resume", "resume_subscription")
+    @route("POST", f"{_ALL}/<segment:subscription>/resume", "resume_subscription", Role.ADMIN)
     def resume(self, context: Context, catalog: str, subscription: str) -> Answer:
         name, check = self._change(context, subscription)
         return _answer(self._gateway.subscriptions.resume(catalog, name, context.by.name, check))
 
-    @route("POST", f"{_ALL}/<segment:subscription>/replay", "replay_subscription")
+    @route("POST", f"{_ALL}/<segment:subscription>/replay", "replay_subscription", Role.ADMIN)
     def replay(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Deliver again from a revision on, or begin anew with the state."""
         name, check = self._change(context, subscription)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gateway.access import Role
 from gateway.decide.conditions import Composite, tag_text
 from gateway.decide.edits import (
     Get,
@@ -58,7 +59,7 @@ _ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInv
 
 
 class TransactionRoutes(Routes):
-    @route("POST", f"{CATALOG}/transactions", "transaction")
+    @route("POST", f"{CATALOG}/transactions", "transaction", Role.WRITE)
     def commit(self, context: Context, catalog: str) -> Answer:
         """Apply all of ``then``, or all of ``else``, as one commit; or nothing."""
         ask = read_ask(context, catalog)

@@ -8,6 +8,7 @@ from marshmallow import ValidationError, fields
 from msgspec.structs import replace
 
 from gateway import memory
+from gateway.access import Role
 from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import WriteOutcome
 from gateway.decide.strict import Exact, strict
@@ -64,7 +65,7 @@ UPLOAD_COMMIT: Final = strict(
 
 
 class UploadRoutes(Routes):
-    @route("POST", _RULE, "open_upload")
+    @route("POST", _RULE, "open_upload", Role.WRITE)
     def open(self, context: Context, catalog: str) -> Answer:
         """Check the conditions now and remember them; nothing is locked."""
         _refuse_terms(context.environ)
@@ -83,20 +84,20 @@ class UploadRoutes(Routes):
         place = f"{catalog_path(catalog)}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
 
-    @route("GET", _ONE, "read_upload")
+    @route("GET", _ONE, "read_upload", Role.WRITE)
     def read(self, context: Context, catalog: str, upload: str) -> Answer:
         _refuse_terms(context.environ)
         opened = self._find(context, catalog, upload)
         return body_answer(encode(_upload_shape(opened)), [NO_STORE])
 
-    @route("DELETE", _ONE, "drop_upload")
+    @route("DELETE", _ONE, "drop_upload", Role.WRITE)
     def drop(self, context: Context, catalog: str, upload: str) -> Answer:
         """Drop the upload, even if there is none. A committed one stays applied."""
         _refuse_terms(context.environ)
         self._gateway.uploads.drop(catalog, name_decoded(upload, "upload"), context.by)
         return empty_answer([])
 
-    @route("PUT", f"{_ONE}/parts/<segment:number>", "put_part")
+    @route("PUT", f"{_ONE}/parts/<segment:number>", "put_part", Role.WRITE)
     def put_part(self, context: Context, catalog: str, upload: str, number: str) -> Answer:
         """Stage or replace a part, which may be any bytes."""
         _refuse_terms(context.environ)
@@ -111,7 +112,7 @@ class UploadRoutes(Routes):
         )
         return body_answer(encode(part), [])
 
-    @route("POST", f"{_ONE}/commit", "commit_upload")
+    @route("POST", f"{_ONE}/commit", "commit_upload", Role.WRITE)
     def commit(self, context: Context, catalog: str, upload: str) -> Answer:
         """Replace the document by the joined parts. A repeated commit gets the first result.
 
