@@ -100,11 +100,6 @@ class MemoryLeases(MemoryRecords):
             self._leases[name] = (holder, now + duration_s)
             return True
 
-    def end_lease(self, name: str, holder: str) -> None:
-        with self._lock:
-            if self._leases.get(name, ("", 0.0))[0] == holder:
-                del self._leases[name]
-
 
 class MemoryRetention(MemoryRecords):
     """See ``gateway.store.contract.Store``. Every call is atomic."""

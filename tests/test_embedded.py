@@ -56,7 +56,8 @@ def test_it_takes_majority_writes_when_started_and_keeps_them_on_a_restart_or_cr
 ) -> None:
     own.start()
     assert notes(own) == []
-    own.restart()
+    own.stop()
+    own.start()
     assert notes(own) == [0]
     own.kill()
     assert not own.running
@@ -246,7 +247,8 @@ def test_an_unexpected_exit_is_reported_and_a_stop_is_not(
     with EmbeddedMongod(
         tmp_path, start_timeout_s=WAIT_S, on_unexpected_exit=lambda: ended.append("ended")
     ) as mongod:
-        mongod.restart()
+        mongod.stop()
+        mongod.start()
         mongod.kill()
         mongod.start()
         assert ended == []

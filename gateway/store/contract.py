@@ -453,9 +453,6 @@ class Store(Protocol):
         whether this holder has it.
         """
 
-    def end_lease(self, name: str, holder: str) -> None:
-        """End the lease if this holder has it."""
-
     def uploads(self) -> UploadStore:
         """Where the parts of uploads are staged: in the same database."""
 

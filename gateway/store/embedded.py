@@ -301,11 +301,6 @@ class EmbeddedMongod:
             process.kill()
             process.wait()
 
-    def restart(self) -> None:
-        """Stop mongod if it runs, and start it on the same data."""
-        self.stop()
-        self.start()
-
     def _process_is_ours(self) -> bool:
         # Workers are forks of this process, so they leave the same `with` block.
         return self._owner_pid == os.getpid()

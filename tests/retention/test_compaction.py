@@ -632,7 +632,7 @@ class TestInTheBackground:
         def then_sleep(*arguments: Any) -> None:
             # It sleeps so long that its lease ends and is taken by another.
             compact(*arguments)
-            store.end_lease("compactor", first._holder)
+            assert store.take_lease("compactor", first._holder, 0)
             assert store.take_lease("compactor", "another", 600)
             clock.passed_s += 1000
             first._rest()
@@ -641,7 +641,7 @@ class TestInTheBackground:
         assert not first.run_round()
         assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 0, 0]
         assert not first.run_round()
-        store.end_lease("compactor", "another")
+        assert store.take_lease("compactor", "another", 0)
         assert second.run_round()
         assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 10, 10]
 

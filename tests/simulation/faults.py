@@ -371,9 +371,6 @@ class FaultyStore:
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
         return self._update(lambda: self._inner.take_lease(name, holder, duration_s))
 
-    def end_lease(self, name: str, holder: str) -> None:
-        self._update(lambda: self._inner.end_lease(name, holder))
-
     def _update(self, call: Callable[[], _T]) -> _T:
         return self._write([call])[0]
 

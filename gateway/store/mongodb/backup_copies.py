@@ -58,37 +58,6 @@ class CopyFile:
         self._file.write(bson.encode(end))
 
 
-def _copied_head(file: BinaryIO) -> tuple[Head, int]:
-    count, digest, end = 0, hashlib.sha256(), None
-    try:
-        begin = next(_records(file), None)
-    except BSONError:
-        begin = None  # another kind of file
-    try:
-        head = _head(begin)
-        for each in islice(_records(file), 1, None):
-            if "sha256" in each:
-                end = each["commits"], each["sha256"]
-            else:
-                count += 1
-                digest.update(each.raw)
-    except (BSONError, KeyError, TypeError) as error:
-        raise BackupRefused("the file is damaged, or a part of it is missing") from error
-    if end != (count, digest.hexdigest()):
-        raise BackupRefused("the file is damaged, or a part of it is missing")
-    return head, count
-
-
-def _copied_commits(file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
-    for each in islice(_records(file), 1, None):
-        if "sha256" in each:
-            return
-        if each["catalog"] == head.catalog:
-            yield StoredCommit(bytes(each.raw), each["keys"])
-        elif each["keys"] or each["revision"] >= head.floor:
-            yield StoredCommit(_under(head.catalog, each), each["keys"])
-
-
 def _under(catalog: str, commit: RawBSONDocument) -> bytes:
     """The stored commit, as one of another catalog. It can't be found by its idempotency key: the
     request under that key was for the former catalog."""
@@ -131,10 +100,33 @@ class MongoCopies(StorePart):
         return CopyFile(file, head)
 
     def copied_head(self, file: BinaryIO) -> tuple[Head, int]:
-        return _copied_head(file)
+        count, digest, end = 0, hashlib.sha256(), None
+        try:
+            begin = next(_records(file), None)
+        except BSONError:
+            begin = None  # another kind of file
+        try:
+            head = _head(begin)
+            for each in islice(_records(file), 1, None):
+                if "sha256" in each:
+                    end = each["commits"], each["sha256"]
+                else:
+                    count += 1
+                    digest.update(each.raw)
+        except (BSONError, KeyError, TypeError) as error:
+            raise BackupRefused("the file is damaged, or a part of it is missing") from error
+        if end != (count, digest.hexdigest()):
+            raise BackupRefused("the file is damaged, or a part of it is missing")
+        return head, count
 
     def copied_commits(self, file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
-        return _copied_commits(file, head)
+        for each in islice(_records(file), 1, None):
+            if "sha256" in each:
+                return
+            if each["catalog"] == head.catalog:
+                yield StoredCommit(bytes(each.raw), each["keys"])
+            elif each["keys"] or each["revision"] >= head.floor:
+                yield StoredCommit(_under(head.catalog, each), each["keys"])
 
     def commits(self, catalog: str, after: int, through: int) -> tuple[Sequence[bytes], int]:
         raw = self._on.commits.with_options(codec_options=records.RAW)
@@ -202,13 +194,7 @@ class MongoCopies(StorePart):
 
     def put_head(self, head: Head, by: str) -> None:
         record: records.Record = {
-            "head": {
-                "format": records.FORMAT,
-                "revision": head.revision,
-                "last": head.last,
-                "judged": 0,
-                "verdict": "",
-            },
+            "head": records.head_fields(head.position),
             "time_us": head.time_us,
             "out": head.revision,
             "tail": [],

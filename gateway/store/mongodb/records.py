@@ -745,7 +745,7 @@ HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 
 def head_at(catalog: str, position: HeadPosition) -> Record:
     """The filter on a head at this position, and of this format."""
-    return {"_id": catalog, "head": _head_fields(position)}
+    return {"_id": catalog, "head": head_fields(position)}
 
 
 def moved_from(move: HeadMove) -> Record:
@@ -755,7 +755,7 @@ def moved_from(move: HeadMove) -> Record:
     return {**at, REVISION: move.base} if move.base else at
 
 
-def _head_fields(position: HeadPosition) -> Record:
+def head_fields(position: HeadPosition) -> Record:
     """The field ``head``. The order counts: MongoDB compares objects member by member."""
     return {
         "format": FORMAT,
@@ -790,7 +790,7 @@ def head_move(move: HeadMove) -> Record:
     """
     end = move.end
     revision, judged = end.revision, end.judged
-    state: Record = {"head": _head_fields(end), "open": True}
+    state: Record = {"head": head_fields(end), "open": True}
     if move.commits:
         last = move.commits[-1]
         state |= {"time_us": last.time_us, "deleted": last.deletes_catalog}
@@ -817,7 +817,7 @@ def head_move(move: HeadMove) -> Record:
 def head_advanced(position: HeadPosition, commit: CommitRecord) -> Record:
     """The fields of a head once it has moved from ``position`` to a commit that is written out."""
     return {
-        "head": _head_fields(position._replace(revision=commit.revision, last=commit.id)),
+        "head": head_fields(position._replace(revision=commit.revision, last=commit.id)),
         "time_us": commit.time_us,
         "deleted": commit.deletes_catalog,
         "out": commit.revision,
@@ -917,7 +917,7 @@ def whole_head(head: Head, lost: LostHead) -> Record:
     """The record of ``head``, with what is left of the lost head's retention."""
     record: Record = {
         "_id": head.catalog,
-        "head": _head_fields(head.position),
+        "head": head_fields(head.position),
         "time_us": head.time_us,
         "deleted": head.deleted,
         "out": head.written,

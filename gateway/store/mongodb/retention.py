@@ -162,11 +162,6 @@ class RetentionPart(StorePart):
                 return False  # another holder made it at that moment
         return lease is not None and bool(lease["holder"] == holder)
 
-    def end_lease(self, name: str, holder: str) -> None:
-        with self._on.writing() as session:
-            lease = {"_id": name, "holder": holder}
-            self._on.database["leases"].delete_one(lease, session=session)
-
 
 def _raised(floor: int) -> Record:
     earlier = {"$slice": [{"$ifNull": ["$raises", []]}, _RAISES_MAX - 1]}
