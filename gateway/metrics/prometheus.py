@@ -228,12 +228,8 @@ class Sampler:
         self._readings = readings
         self._open_uploads = open_uploads
         self._lock = threading.Lock()
-        self._hits = 0
-        self._misses = 0
-        self._waited = 0
-        self._refused = 0
         self._cpu_s = 0.0
-        self._counted: dict[str, int] = {}
+        self._counted: dict[str, int] = {}  # by counter, the total at the last sample
         self._counters["gateway_worker_starts_total"].inc()
         self._gauges["gateway_workers"].set(1)
         self._gauges["gateway_info"].labels(version, platform.python_version()).set(1)
@@ -281,25 +277,23 @@ class Sampler:
         gauges["gateway_relay_waiting_subscriptions"].set(now.relay.waiting)
         gauges["gateway_relay_failing_subscriptions"].set(now.relay.failing)
         gauges["gateway_relay_lag_commits"].set(now.relay.lag_commits)
-        self._counters["gateway_cache_hits_total"].inc(now.cache.hits - self._hits)
-        self._counters["gateway_cache_misses_total"].inc(now.cache.misses - self._misses)
-        self._hits, self._misses = now.cache.hits, now.cache.misses
+        self._count("gateway_cache_hits_total", now.cache.hits)
+        self._count("gateway_cache_misses_total", now.cache.misses)
         gauges["gateway_memory_held_bytes"].set(now.memory.held_bytes)
         gauges["gateway_memory_unsent_bytes"].set(now.memory.unsent_bytes)
         gauges["gateway_memory_waiting_requests"].set(now.memory.waiting)
-        self._counters["gateway_memory_waits_total"].inc(now.memory.waited - self._waited)
-        self._counters["gateway_memory_refusals_total"].inc(now.memory.refused - self._refused)
-        self._waited, self._refused = now.memory.waited, now.memory.refused
+        self._count("gateway_memory_waits_total", now.memory.waited)
+        self._count("gateway_memory_refusals_total", now.memory.refused)
 
     def _sample_slices(self) -> None:
         self._gauges["gateway_longest_slice_seconds"].set(slices.longest_s)
-        for name, count in (
-            ("gateway_long_slices_total", slices.long),
-            ("gateway_turns_total", slices.yields),
-            ("gateway_broken_off_total", slices.broken_off),
-        ):
-            self._counters[name].inc(count - self._counted.get(name, 0))
-            self._counted[name] = count
+        self._count("gateway_long_slices_total", slices.long)
+        self._count("gateway_turns_total", slices.yields)
+        self._count("gateway_broken_off_total", slices.broken_off)
+
+    def _count(self, name: str, total: int) -> None:
+        self._counters[name].inc(total - self._counted.get(name, 0))
+        self._counted[name] = total
 
     def _sample_process(self) -> None:
         cpu_s = time.process_time()
