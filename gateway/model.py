@@ -453,3 +453,27 @@ class Retention:
         ``swept`` without one."""
         aged = (floor for floor, age_s in self.raises if age_s >= grace_s)
         return max(aged, default=self.swept)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """An issued token, with a digest of its secret. Each of ``grants`` is a text ``role:pattern``.
+
+    ``expires_us`` None: it never expires. ``revoked_us`` None: it isn't revoked.
+    """
+
+    id: str
+    name: str
+    grants: tuple[str, ...]
+    secret_sha256: str
+    created_us: int
+    expires_us: int | None = None
+    revoked_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token. ``text`` is the token as its holder sends it; it can't be read again later."""
+
+    stored: StoredToken
+    text: str = field(repr=False)

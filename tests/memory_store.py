@@ -34,6 +34,7 @@ from gateway.model import (
     PinRecord,
     Reply,
     Retention,
+    StoredToken,
     Verdict,
     bare,
 )
@@ -48,7 +49,6 @@ from gateway.store.contract import (
     MoveResult,
     Rejected,
     Scanned,
-    StoredToken,
     SubscriptionRecord,
     Swept,
     UploadPart,

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "service": "catalogs commit decide feed limits memory meters model read relay retention runtime"
     " state"
     " store uploads",
-    "tokens": "access cpu errors outgoing store",
+    "tokens": "access cpu errors model outgoing store",
     "client": "patching",
     "spark": "client patching",
     "logs": "",
@@ -58,8 +58,8 @@ MAY_IMPORT = {
     "server": "access cpu limits logs memory metrics settings store",
     "assembly": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",
-    "cli": "access client errors limits patching retention runtime server settings state store"
-    " tokens",
+    "cli": "access client errors limits model patching retention runtime server settings state"
+    " store tokens",
 }
 # What is below HTTP.
 INNER = list(MAY_IMPORT)[: list(MAY_IMPORT).index("service") + 1]

@@ -21,7 +21,7 @@ from gateway.settings import SettingError, Settings, resolve
 from patching.command_line import Kind
 
 if TYPE_CHECKING:
-    from gateway.store.contract import StoredToken
+    from gateway.model import StoredToken
     from gateway.tokens.issued import Tokens
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -35,6 +35,7 @@ from gateway.model import (
     PinRecord,
     Reply,
     Retention,
+    StoredToken,
     Verdict,
 )
 from patching import Json
@@ -615,22 +616,6 @@ class Mending(Protocol):
 
         ``document`` contains everything that was committed up to the move. Later commits are
         written out over it, because no foreign record is in their way any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredToken:
-    """An issued token, with a digest of its secret. Each of ``grants`` is a text ``role:pattern``.
-
-    ``expires_us`` None: it never expires. ``revoked_us`` None: it isn't revoked.
-    """
-
-    id: str
-    name: str
-    grants: tuple[str, ...]
-    secret_sha256: str
-    created_us: int
-    expires_us: int | None = None
-    revoked_us: int | None = None
 
 
 class TokenStore(Protocol):

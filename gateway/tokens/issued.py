@@ -26,13 +26,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from gateway import cpu
 from gateway.access.principal import Grant, Principal, grant_text, principal
 from gateway.errors import Unauthenticated
-from gateway.store.contract import StoredToken, StoreUnreachable, TokenStore
+from gateway.model import IssuedToken, StoredToken
+from gateway.store.contract import StoreUnreachable, TokenStore
 from gateway.store.unreachable import as_unavailable, as_unknown
 
 PREFIX: Final = "gwt_"
@@ -47,14 +48,6 @@ _SECRET_BYTES: Final = 32
 _parsed = re.compile(
     rf"gwt_([0-9a-f]{{{2 * _ID_BYTES}}})_([0-9a-f]{{{2 * _SECRET_BYTES}}})"
 ).fullmatch
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedToken:
-    """A new token. ``text`` is the token as its holder sends it; it can't be read again later."""
-
-    stored: StoredToken
-    text: str = field(repr=False)
 
 
 @dataclass(slots=True)

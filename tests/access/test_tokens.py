@@ -19,9 +19,10 @@ from gateway.access import Grant, Principal, Role
 from gateway.errors import StoreUnavailable, Unauthenticated
 from gateway.http.door import authorization
 from gateway.http.door.authorization import BearerTokens
-from gateway.store.contract import StoredToken, StoreUnreachable
+from gateway.model import IssuedToken, StoredToken
+from gateway.store.contract import StoreUnreachable
 from gateway.tokens import issued as tokens
-from gateway.tokens.issued import REMEMBERED_S, IssuedToken, Tokens
+from gateway.tokens.issued import REMEMBERED_S, Tokens
 from tests.memory_store import MemoryTokens
 from tests.patience import WAIT_S
 

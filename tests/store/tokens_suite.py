@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.store.contract import StoredToken, TokenStore
+from gateway.model import StoredToken
+from gateway.store.contract import TokenStore
 from tests.store.retention_suite import race
 
 TOKEN = StoredToken(

@@ -18,6 +18,7 @@ from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_terms
 from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode
 from gateway.limits import RequestLimits
+from gateway.model import IssuedToken, StoredToken
 from gateway.service import GatewayService
 from patching.values import rfc3339
 
@@ -35,40 +36,14 @@ TOKEN_REQUEST: Final = strict(
 )
 
 
-class TokenState(Protocol):
-    """A token without its secret."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def grants(self) -> tuple[str, ...]: ...
-    @property
-    def created_us(self) -> int: ...
-    @property
-    def expires_us(self) -> int | None: ...
-    @property
-    def revoked_us(self) -> int | None: ...
-
-
-class NewToken(Protocol):
-    """A token that was just made; ``text`` is what its holder sends."""
-
-    @property
-    def stored(self) -> TokenState: ...
-    @property
-    def text(self) -> str: ...
-
-
 class TokenIssuer(Protocol):
     """See ``gateway.tokens.issued.ServedTokens``. Each method raises StoreUnavailable."""
 
-    def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> NewToken: ...
+    def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> IssuedToken: ...
 
-    def all(self) -> Sequence[TokenState]: ...
+    def all(self) -> Sequence[StoredToken]: ...
 
-    def revoke(self, token_id: str) -> TokenState | None: ...
+    def revoke(self, token_id: str) -> StoredToken | None: ...
 
 
 class TokenRoutes(Routes):
@@ -131,12 +106,12 @@ def _granted(texts: Sequence[str]) -> list[Grant]:
     return grants
 
 
-def _audit(context: Context, token: TokenState) -> None:
+def _audit(context: Context, token: StoredToken) -> None:
     """Have the audit line name the token and its principal; neither is secret."""
     context.observed.audited = {"token": token.id, "issued_to": token.name}
 
 
-def _shape(token: TokenState) -> dict[str, Any]:
+def _shape(token: StoredToken) -> dict[str, Any]:
     return {
         "id": token.id,
         "name": token.name,

@@ -14,7 +14,7 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from gateway.store.contract import StoredToken
+from gateway.model import StoredToken
 from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.records import Record
 
