@@ -15,10 +15,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from gateway.access.principal import subject_prefix
-from gateway.cli.setting_flags import database_flags, settings_flags
+from gateway.cli.setting_flags import database_flags, on_mongodb, resolved_settings, settings_flags
 from gateway.cli.token_commands import token
 from gateway.limits import PASSED_OVER
-from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
+from gateway.settings import SETTINGS, Resolved, Settings
 from gateway.settings.table import SettingRow
 from patching.command_line import OneLineGroup
 
@@ -103,27 +103,6 @@ class LazyGroup(OneLineGroup):
             formatter.write_dl(rows)
 
 
-def _resolve(flags: dict[str, Any]) -> Resolved:
-    try:
-        resolved = resolve(flags)
-    except SettingError as error:
-        raise click.UsageError(str(error)) from error
-    for name, near in unknown_variables():
-        click.echo(f"gateway: {name} is not a setting; did you mean {near}?", err=True)
-    return resolved
-
-
-def _on_mongodb(flags: dict[str, Any]) -> Settings:
-    """The settings of a command that needs a MongoDB. Raises UsageError if none is chosen."""
-    settings = _resolve(flags).settings
-    if settings.mongodb_uri is None and not settings.embedded:
-        raise click.UsageError(
-            "no MongoDB chosen: give --mongodb-uri URI (or GATEWAY_MONGODB_URI) for one that runs,"
-            " or --embedded to start one here"
-        )
-    return settings
-
-
 def _require_one(catalog: str | None, every: bool) -> None:
     if every == (catalog is not None):
         raise click.UsageError("give the name of one catalog, or --all")
@@ -139,7 +118,7 @@ def main() -> None:
 @settings_flags
 def serve(**flags: Any) -> int:
     """Serve HTTP until SIGTERM or SIGINT; then finish running requests."""
-    settings = _on_mongodb(flags)
+    settings = on_mongodb(flags)
     from gateway.server import ServerError, run
 
     try:
@@ -168,7 +147,7 @@ def verify(
     _require_one(catalog, every)
     if after is not None and not every:
         raise click.UsageError("--after needs --all")
-    settings = _on_mongodb(flags)
+    settings = on_mongodb(flags)
     # By name: the other commands don't need what it imports.
     run_verify = import_module("gateway.cli.verify").run_verify
     return int(run_verify(settings, catalog, independent=independent, after=after or ""))
@@ -194,11 +173,11 @@ def backup(catalog: str | None, file: Path | None, folder: Path | None, **flags:
     """
     backing_up = "gateway.cli.backing_up"
     if folder is None and catalog is not None and file is not None:
-        settings = _on_mongodb(flags)
+        settings = on_mongodb(flags)
         return int(import_module(backing_up).run_backup(settings, catalog, file))
     if folder is None or catalog is not None:
         raise click.UsageError("give CATALOG and FILE, or --all FOLDER")
-    return int(import_module(backing_up).run_backup_of_all(_on_mongodb(flags), folder))
+    return int(import_module(backing_up).run_backup_of_all(on_mongodb(flags), folder))
 
 
 @main.command()
@@ -220,7 +199,7 @@ def restore(file: Path, more: tuple[str, ...], name: str | None, **flags: Any) -
         )
     if not file.is_file():
         raise click.UsageError(f"the file {str(file)!r} doesn't exist")
-    settings = _on_mongodb(flags)
+    settings = on_mongodb(flags)
     return int(import_module("gateway.cli.backing_up").run_restore(settings, file, name))
 
 
@@ -237,7 +216,7 @@ def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
     of reach.
     """
     _require_one(catalog, every)
-    settings = _on_mongodb(flags)
+    settings = on_mongodb(flags)
     return int(import_module("gateway.cli.verify").run_repair(settings, catalog, apply=apply))
 
 
@@ -260,7 +239,7 @@ def advance(catalog: str | None, every: bool, by: int, **flags: Any) -> int:
     The history up to now is compacted, and pins end. Documents keep their version tokens.
     """
     _require_one(catalog, every)
-    settings = _on_mongodb(flags)
+    settings = on_mongodb(flags)
     return int(import_module("gateway.cli.backing_up").run_advance(settings, catalog, by))
 
 
@@ -269,7 +248,9 @@ def advance(catalog: str | None, every: bool, by: int, **flags: Any) -> int:
 @settings_flags
 def show_settings(markdown: bool, **flags: Any) -> None:
     """Print every setting with its effective value and that value's source."""
-    click.echo(settings_markdown() if markdown else settings_listing(_resolve(flags)), nl=False)
+    click.echo(
+        settings_markdown() if markdown else settings_listing(resolved_settings(flags)), nl=False
+    )
 
 
 @main.command("completion")

@@ -1,4 +1,5 @@
-"""Settings as flags of commands: all of them, or those that say where the database is."""
+"""Settings as flags of commands: all of them, or those that say where the database is; and the
+settings that a command gets by them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.settings import SETTINGS
+from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
 from gateway.settings.table import REMOVED, SettingRow, flag_of
 from patching.command_line import together
 
@@ -43,3 +44,25 @@ database_flags = together(
         if row.name in _DATABASE_SETTINGS
     )
 )
+
+
+def resolved_settings(flags: dict[str, Any]) -> Resolved:
+    """The settings that a command's flags and the environment give. Raises UsageError."""
+    try:
+        found = resolve(flags)
+    except SettingError as error:
+        raise click.UsageError(str(error)) from error
+    for name, near in unknown_variables():
+        click.echo(f"gateway: {name} is not a setting; did you mean {near}?", err=True)
+    return found
+
+
+def on_mongodb(flags: dict[str, Any]) -> Settings:
+    """The settings of a command that needs a MongoDB. Raises UsageError if none is chosen."""
+    settings = resolved_settings(flags).settings
+    if settings.mongodb_uri is None and not settings.embedded:
+        raise click.UsageError(
+            "no MongoDB chosen: give --mongodb-uri URI (or GATEWAY_MONGODB_URI) for one that runs,"
+            " or --embedded to start one here"
+        )
+    return settings

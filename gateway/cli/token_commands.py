@@ -16,8 +16,7 @@ import click
 
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
-from gateway.cli.setting_flags import database_flags
-from gateway.settings import SettingError, Settings, resolve
+from gateway.cli.setting_flags import database_flags, on_mongodb
 from patching.command_line import Kind
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     from gateway.store.contract import StoreUnreachable
     from gateway.tokens.issued import Tokens
 
-    with connected(_settings(flags)) as store:
+    with connected(on_mongodb(flags)) as store:
         try:
             yield Tokens(store.tokens())
         except StoreUnreachable as error:
@@ -158,16 +157,6 @@ def _explaining_unknown() -> Iterator[None]:
             raise
         detail = "it is unknown whether that was done, see gateway token list"
         raise UnknownIfDone(f"{detail}: {error}") from error
-
-
-def _settings(flags: dict[str, Any]) -> Settings:
-    try:
-        settings = resolve(flags).settings
-    except SettingError as error:
-        raise click.UsageError(str(error)) from error
-    if settings.mongodb_uri is None and not settings.embedded:
-        raise click.UsageError("no MongoDB chosen: give --mongodb-uri URI, or --embedded")
-    return settings
 
 
 def _state(stored: StoredToken, now_us: int) -> str:
