@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from functools import partial
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,10 +49,15 @@ def _setting(
 ) -> Any:
     """A field of the table. `default` is the value itself, or a function that computes it; `choose`
     describes that."""
-    metadata = {"kind": kind, "help": help, "secret": secret, "default_shown": choose}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata, repr=not secret)
-    return field(default=default, metadata=metadata, repr=not secret)
+    make_default: Callable[[], object] = default if callable(default) else lambda: default
+    row = {
+        "kind": kind,
+        "help": help,
+        "secret": secret,
+        "default_shown": choose or ("none" if default is None else f"`{kind.show(default)}`"),
+        "make_default": make_default,
+    }
+    return field(default_factory=make_default, metadata=row, repr=not secret)
 
 
 def _default_workers() -> int:
@@ -600,33 +604,4 @@ def variable_of(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def _table() -> tuple[SettingRow, ...]:
-    rows = []
-    for column in fields(Settings):
-        factory = column.default_factory
-        fixed = column.default
-        make = partial(_same, fixed) if factory is MISSING else factory
-        kind = column.metadata["kind"]
-        shown = column.metadata["default_shown"] or _shown_default(kind, fixed)
-        rows.append(
-            SettingRow(
-                name=column.name,
-                kind=kind,
-                help=column.metadata["help"],
-                secret=column.metadata["secret"],
-                default_shown=shown,
-                make_default=make,
-            )
-        )
-    return tuple(rows)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _shown_default(kind: Kind, value: Any) -> str:
-    return "none" if value is None else f"`{kind.show(value)}`"
-
-
-SETTINGS = _table()
+SETTINGS = tuple(SettingRow(column.name, **column.metadata) for column in fields(Settings))

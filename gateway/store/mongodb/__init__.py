@@ -33,26 +33,21 @@ def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
 
 
 class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart):
-    """See ``gateway.store.contract.Store``."""
+    """See ``gateway.store.contract.Store``. All parts use the same client and database."""
 
     def uploads(self) -> MongoUploads:
-        """Staged uploads, in the same database and over the same client."""
         return MongoUploads(self._on)
 
     def subscriptions(self) -> MongoSubscriptions:
-        """Subscriptions, in the same database and over the same client."""
         return MongoSubscriptions(self._on)
 
     def copies(self) -> MongoCopies:
-        """Logs of catalogs as they are stored, in the same database and over the same client."""
         return MongoCopies(self._on)
 
     def mending(self) -> MongoMending:
-        """Mends records that can't be read, in the same database and over the same client."""
         return MongoMending(self._on)
 
     def tokens(self) -> MongoTokens:
-        """Issued tokens, in the same database and over the same client."""
         return MongoTokens(self._on)
 
     def stored_bytes(self, content: Json) -> int:
