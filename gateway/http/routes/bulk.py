@@ -131,7 +131,7 @@ class BulkRoutes(Routes):
             headers.append(("Preference-Applied", f"wait={prefer.wait_s}"))
         terms = LineTerms(context.by, self._limits, params["dry_run"], prefer)
         run = _Run(self._gateway, terms, context, self._shared)
-        return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
+        return StreamAnswer(Stream(run.answers(), run.close), headers)
 
 
 class _Shared(NamedTuple):

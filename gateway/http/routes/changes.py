@@ -50,7 +50,6 @@ from gateway.service import GatewayService
 EVENT_STREAM: Final = "text/event-stream"
 # How long a browser waits before it connects again.
 _PREAMBLE = b"retry: 1000\n\n"
-_PIECE_BYTES = 64 * 1024
 # Errors that end a stream with an event ``end``.
 _ENDINGS: Final = (WatchEnded, GatewayError, Contradiction)
 # How often a long poll checks whether its client is still there.
@@ -178,7 +177,7 @@ class ChangesRoutes(Routes):
 
 def _stream(events: Iterator[bytes], watcher: Watcher) -> Answer:
     headers = [("Content-Type", EVENT_STREAM), NO_STORE, ("X-Accel-Buffering", "no")]
-    return StreamAnswer(Stream(events, watcher.close), 200, headers)
+    return StreamAnswer(Stream(events, watcher.close), headers)
 
 
 _FromState = FromState[shapes.DocumentEvent]
@@ -335,7 +334,7 @@ def _events_from_state(
         memory.account().keep(sum(map(len, events)))
         if page:
             position = shapes.FeedPosition(revision, page[-1].key)
-        for piece in in_pieces([*parts, *events], _PIECE_BYTES):
+        for piece in in_pieces([*parts, *events]):
             if not _may_go_on(context, export):
                 return
             yield piece
@@ -402,7 +401,7 @@ def _events(
         parts, taken, visible = [], Taken((), taken.revision, ""), ()
         try:
             for sent_up_to, batch in batches:  # noqa: B007 - used below if the next can't be made
-                for piece in in_pieces(batch, _PIECE_BYTES):
+                for piece in in_pieces(batch):
                     if not _may_go_on(context, export):
                         return
                     yield piece

@@ -43,7 +43,6 @@ _log = logging.getLogger(__name__)
 
 _KEYS_MAX = 1_000
 _LIMIT_MAX = 1_000
-_PIECE_BYTES = 64 * 1024
 # Of documents whose keys contain a text: how many are read at once, and the bytes of a page.
 _AT_ONCE = 50
 _PAGE_BYTES = 4 * MIB
@@ -220,7 +219,7 @@ class ListingRoutes(Routes):
                 export.close()
         lines = _export_lines(export.revision, export.pages)
         body = Stream(_pieces(lines, context.require_still_let_in, export.renew), export.close)
-        return StreamAnswer(body, 200, headers)
+        return StreamAnswer(body, headers)
 
     @route("GET", f"{CATALOG}/partitions", "plan_partitions", Role.READ)
     def plan(self, context: Context, catalog: str) -> Answer:
@@ -305,7 +304,7 @@ def _pieces(lines: Iterable[bytes], recheck: Recheck, renew: Callable[[], None])
     An error breaks the connection off, so that the client sees that the export isn't whole.
     """
     try:
-        for piece in in_pieces(lines, _PIECE_BYTES):
+        for piece in in_pieces(lines):
             recheck()
             renew()
             yield piece

@@ -371,15 +371,14 @@ _INTEGER_MIN = -(2**63)
 _INTEGER_MAX = 2**63 - 1
 
 
-def require_storable(value: Json, *, depth_max: int, operation: int | None = None) -> None:
+def require_storable(value: Json, *, depth_max: int) -> None:
     """Raise Unstorable for the first thing in ``value``, by the order of the text, that can't be
     stored.
 
     The memory it takes grows with the depth alone, not with the number of elements. ``depth_max``
-    bounds the nesting of containers; ``operation`` is the index of the patch operation that the
-    value belongs to, for the error.
+    bounds the nesting of containers.
     """
-    _require_item_storable(value, (), depth_max, operation)
+    _require_item_storable(value, (), depth_max)
     # One iterator for each container that the walk is in, and the path to its present item.
     inside = [_children(value)] if isinstance(value, dict | list) else []
     path: list[str | int] = [""]
@@ -391,7 +390,7 @@ def require_storable(value: Json, *, depth_max: int, operation: int | None = Non
             ):
                 continue
             path[-1] = token
-            _require_item_storable(item, path, depth_max, operation)
+            _require_item_storable(item, path, depth_max)
             if item and (kind is dict or kind is list):
                 inside.append(_children(item))
                 path.append("")
@@ -405,12 +404,10 @@ def _children(container: Any) -> Iterator[tuple[str | int, Any]]:
     return iter(container.items() if isinstance(container, dict) else enumerate(container))
 
 
-def _require_item_storable(
-    item: Json, path: Sequence[str | int], depth_max: int, operation: int | None
-) -> None:
+def _require_item_storable(item: Json, path: Sequence[str | int], depth_max: int) -> None:
     problem = _problem(item, len(path), depth_max)
     if problem:
-        raise Unstorable(problem, join_pointer([_printable(str(p)) for p in path]), operation)
+        raise Unstorable(problem, join_pointer([_printable(str(p)) for p in path]))
 
 
 def _problem(item: Json, depth: int, depth_max: int) -> str | None:

@@ -108,8 +108,8 @@ class Stream:
 class StreamAnswer(Answer):
     """A response without a length, whose ``body`` is sent piece by piece as it is made."""
 
-    def __init__(self, body: Stream, status: int, headers: HeaderList) -> None:
-        super().__init__(b"", status, headers)
+    def __init__(self, body: Stream, headers: HeaderList) -> None:
+        super().__init__(b"", 200, headers)
         self._stream = body
         self.response = body
 
@@ -118,7 +118,7 @@ class StreamAnswer(Answer):
         return self._stream
 
 
-def in_pieces(parts: Iterable[bytes], piece_bytes: int) -> Iterator[bytes]:
+def in_pieces(parts: Iterable[bytes], piece_bytes: int = 64 * 1024) -> Iterator[bytes]:
     """The bytes of ``parts`` in few pieces, none larger than ``piece_bytes``.
 
     So what waits for a slow client is one piece, however large a part is.
