@@ -11,7 +11,7 @@ import json
 import math
 import ssl
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -174,7 +174,7 @@ class CheckedBodies:
 
 
 class _CheckedBody:
-    """`wsgi.input` (PEP 3333).
+    """What the app uses of `wsgi.input` (PEP 3333).
 
     A body that is read by ``read`` has to be complete in time; ``read1`` is for streams, which have
     no such limit.
@@ -208,7 +208,7 @@ class _CheckedBody:
     def read1(self, size: int = -1) -> bytes:
         """The bytes that have arrived, up to ``size``. Waits for at least one; b"" at the end.
 
-        It is for streams, as ``read`` and ``readline`` wait until gunicorn has read a kilobyte.
+        It is for streams, as ``read`` waits until gunicorn has read a kilobyte.
         """
         reader, staged = self._body.reader, self._body.buf.tell()
         if staged:
@@ -220,19 +220,6 @@ class _CheckedBody:
         read, staged = (self._body.read, staged) if staged else (reader.read, reader.buf.tell())
         wanted = staged if size < 0 else min(staged, size - 1)
         return first + self._take(read, wanted) if first and wanted else first
-
-    def readline(self, size: int | None = -1) -> bytes:
-        data = self._take(self._body.readline, size)
-        # Only the last line is shorter than ``size`` and has no line end.
-        if self._missing and not data.endswith(b"\n") and len(data) != size:
-            raise ClientDisconnected
-        return data
-
-    def readlines(self, hint: int | None = -1) -> list[bytes]:  # noqa: ARG002 - may be ignored
-        return list(self)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.readline, b"")
 
     def _read_counted(self, size: int | None) -> bytes:
         whole = size is None or size < 0
