@@ -109,7 +109,7 @@ def apply(
 def entries_of(session: Session, path: str, prefix: str) -> Iterator[ImportEntry]:
     """The entries of a file or folder. Raises ImportFileError, and UsageError if it isn't there."""
     if path == "-" or not Path(path).is_dir():
-        yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)
+        yield from read_entries(path, "ndjson" if path == "-" else format_of(path), prefix)
         return
     yield from read_folder(Path(path), prefix, session.output.message)
 

@@ -70,11 +70,9 @@ class ImportFileError(click.ClickException):
     """The file is malformed; the message has the place. Documents before it may be imported."""
 
 
-def format_of(path: str, chosen: str | None) -> Format:
+def format_of(path: str, chosen: Format | None = None) -> Format:
     """``chosen``, or by the file's suffix."""
-    if chosen is not None:
-        return "ndjson" if chosen == "ndjson" else "export"
-    return "ndjson" if path.endswith(_LINES) else "export"
+    return chosen or ("ndjson" if path.endswith(_LINES) else "export")
 
 
 def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntry]:
@@ -218,7 +216,7 @@ def import_(
     session: Session,
     catalog: str,
     file: str,
-    format_: str | None,
+    format_: Format | None,
     if_absent: bool,
     replace: bool,
     prefix: str,

@@ -94,7 +94,7 @@ class WholeCatalogRoutes(Routes):
         checks_lists, examined = params["check_documents"], params["examine"]
         if examined is not None and not params["dry_run"]:
             query.refuse_parameter("examine", "it needs dry_run=true")
-        ask = read_ask(context, catalog, known=_SETTINGS_PARAMETERS)
+        ask = read_ask(context, catalog, params=params)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)

@@ -27,7 +27,7 @@ from gateway.http.wire.headers import (
     refuse_idempotency_key,
     require_key,
 )
-from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
+from gateway.http.wire.query import DRY_RUN_PARAMETERS, parameters, whole_number
 from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode
 from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
@@ -120,7 +120,8 @@ class UploadRoutes(Routes):
         """
         refuse_conditions(context.environ)
         refuse_idempotency_key(context.environ, _SERVES)
-        said = read_ask(context, catalog, known=DRY_RUN_PARAMETERS)
+        params = parameters(context.environ, DRY_RUN_PARAMETERS)
+        said = read_ask(context, catalog, params=params)
         numbers = self._numbers(context)
         opened = self._find(context, said.catalog, upload)
         prefer = replace(said.prefer, returns=None, rebase=False)

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from marshmallow import Schema
 from msgspec.structs import replace
 
 from gateway.access import Principal
@@ -136,16 +135,15 @@ def read_ask(
     catalog: str,
     key: str = SETTINGS_KEY,
     part: Part = "content",
-    known: Schema = WRITE_PARAMETERS,
     params: Mapping[str, Any] | None = None,
 ) -> Ask:
-    """The ask of a request. ``params``: its parameters, if they are loaded already.
+    """The ask of a request. ``params``: its loaded parameters; None: it takes those of all writes.
 
     Raises RequestRefused for a malformed header or parameter, and Forbidden for an author that the
     principal may not name."""
     by, environ = context.by, context.environ
     if params is None:
-        params = parameters(environ, known) if environ.get("QUERY_STRING") else {}
+        params = parameters(environ, WRITE_PARAMETERS) if environ.get("QUERY_STRING") else {}
     return Ask(
         by=by,
         method=environ["REQUEST_METHOD"],
