@@ -62,12 +62,9 @@ _WRITERS_APART = 2
 # write-out may exceed the bytes.
 _CATALOGS_MAX = 256
 _BYTES_MAX = 4 * MIB
-# How long a write-out waits for more moves, and how many moves end the wait.
-_LINGER_S = 0.01
-_LINGER_MOVES = 4
-# With this many moves of a catalog to write out, its next move waits: in general, and if the next
-# batch is large.
-_MOVES_MAX = 8
+# How long a write-out waits for more moves, unless the tail is half full before.
+_LINGER_S = 0.02
+# With this many moves of a catalog to write out, its next move waits if its batch is large.
 _LARGE_MOVES_MAX = 4
 # How often a worker checks whether others have written their own commits out.
 _CHECK_AGAIN_S = 0.003
@@ -458,11 +455,7 @@ class WriteOut:
                 and replies < _LARGE_MOVES_MAX * limits.batch_requests_max
                 and held.size_bytes < limits.batch_bytes_max // 2
             )
-        return (
-            moves < _MOVES_MAX
-            and replies < limits.tail_commits_max
-            and held.size_bytes < limits.tail_bytes_max
-        )
+        return replies < limits.tail_commits_max and held.size_bytes < limits.tail_bytes_max
 
     def add(
         self,
@@ -509,8 +502,7 @@ class WriteOut:
     def _due_at(self, held: _Outstanding) -> float:
         """When to write it out."""
         is_full = (
-            len(held.moved) >= _LINGER_MOVES
-            or len(held.tail.commits) + len(held.tail.verdicts) >= self._full_commits
+            len(held.tail.commits) + len(held.tail.verdicts) >= self._full_commits
             or held.size_bytes >= self._full_bytes
         )
         if held.awaited or is_full or not held.moved:

@@ -64,24 +64,24 @@ def test_every_history_is_linearizable(first: int) -> None:
 
 
 def test_every_kind_of_answer_occurs_in_the_histories() -> None:
+    """Twice within so many seeds; the histories of all seeds up to there are right."""
     outcomes: Counter[str] = Counter()
-    for seed in range(1, 101):
-        outcomes += _assert_right(seed)
     rare = {
-        name
-        for name in (
-            *("applied", "replayed", "unchanged", "dry-run", "unknown", "no-answer"),
-            *("precondition_failed", "patch_does_not_fit", "document_not_found"),
-            *("idempotency_key_reused", "queue_full", "deadline_exceeded", "store_unavailable"),
-            *("precondition_required", "schema_violation", "target_exists", "catalog_not_found"),
-            *("read-ok", "read-at-ok", "read-then-ok", "page-ok", "reply-ok"),
-            *("pin-ok", "pin_holds", "compact-ok", "snapshot_exists", "revision_compacted"),
-            *("rebased", "catalog-deleted", "otherwise", "owned_by_others", "changed_since"),
-            *("list-ok", "several-ok", "export-ok", "revision-at-ok", "revision_not_found"),
-        )
-        if outcomes[name] < 2
+        *("applied", "replayed", "unchanged", "dry-run", "unknown", "no-answer"),
+        *("precondition_failed", "patch_does_not_fit", "document_not_found"),
+        *("idempotency_key_reused", "queue_full", "deadline_exceeded", "store_unavailable"),
+        *("precondition_required", "schema_violation", "target_exists", "catalog_not_found"),
+        *("read-ok", "read-at-ok", "read-then-ok", "page-ok", "reply-ok"),
+        *("pin-ok", "pin_holds", "compact-ok", "snapshot_exists", "revision_compacted"),
+        *("rebased", "catalog-deleted", "otherwise", "owned_by_others", "changed_since"),
+        *("list-ok", "several-ok", "export-ok", "revision-at-ok", "revision_not_found"),
     }
-    assert not rare
+    for seed in range(1, 301):
+        outcomes += _assert_right(seed)
+        rare = {name for name in rare if outcomes[name] < 2}
+        if not rare:
+            return
+    pytest.fail(f"too rare: {rare}")
 
 
 def test_every_answer_about_lists_occurs_in_the_histories() -> None:

@@ -41,15 +41,6 @@ def written(store: WatchedStore) -> list[str]:
     return [name for name in store.calls if name in WRITES]
 
 
-def test_moves_share_a_write_out(gateway: GatewayService, store: WatchedStore) -> None:
-    for number in range(write_out._LINGER_MOVES - 1):
-        gateway.write("c", f"k{number}", put(number))
-    assert written(store) == []
-    gateway.write("c", "last", put(0))
-    wait_until(lambda: written(store) == list(WRITES))
-    assert store.bare_documents([("c", "k0")])[0][("c", "k0")].revision == 1
-
-
 def test_a_single_move_is_written_out_after_a_pause(
     gateway: GatewayService, store: WatchedStore, clock: Clock
 ) -> None:
@@ -69,7 +60,18 @@ def test_a_reader_that_needs_a_write_out_does_not_wait_for_the_pause(
     assert written(store) == list(WRITES)
 
 
-def test_a_half_full_tail_is_written_out_at_once(
+def test_moves_share_a_write_out_until_half_of_the_commits_of_a_tail_are_there(
+    gateway: GatewayService, store: WatchedStore
+) -> None:
+    for number in range(gateway.limits.tail_commits_max // 2 - 1):
+        gateway.write("c", f"k{number}", put(number))
+    assert written(store) == []
+    gateway.write("c", "last", put(0))
+    wait_until(lambda: written(store) == list(WRITES))
+    assert store.bare_documents([("c", "k0")])[0][("c", "k0")].revision == 1
+
+
+def test_a_tail_with_half_of_the_bytes_is_written_out_at_once(
     gateway: GatewayService, store: WatchedStore
 ) -> None:
     half = gateway.limits.tail_bytes_max // 2
