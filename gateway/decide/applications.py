@@ -25,6 +25,9 @@ it, and is decided again for another one, because the document may be there by t
     run a   row 1 applied, row 2 refused: 404
     run b   row 1 replayed, row 2 applied
 
+A run that failed may be *ended*: nothing more is decided under its fence, while the version goes on
+under another run. The record knows the runs of its version that were ended last.
+
 An *open* application is shared by everybody who may write the catalog. Its fences only guard: keys
 belong to their principals. Whoever begins a version of it ends the one before. A job that will
 never be started again has an application to itself, and the runs of a `sync` follow each other in
@@ -58,6 +61,7 @@ _APPLICATIONS_MAX: Final = 1_000
 # So that this many fit into one document, however long the names of their principals are.
 _RECORD_BYTES_MAX: Final = 3 * 1024
 _SCOPE_CHARACTERS: Final = 16
+_ENDED_MAX: Final = 16
 
 _NOTHING: Final = ApplyPatch(patching.parse([]))
 
@@ -71,7 +75,7 @@ class Application(msgspec.Struct, frozen=True):
     last, at ``begun_us``, and ``finished`` is the last one that was finished; None: there was none.
     ``kept_s`` is how long keys were remembered when the version was begun; None if a gateway that
     didn't record it began it. ``keys`` says how those of the version are made; None if its begin
-    didn't say."""
+    didn't say. ``ended``: the runs of the version that are over."""
 
     scope: str
     principals: tuple[str, ...]
@@ -81,6 +85,7 @@ class Application(msgspec.Struct, frozen=True):
     kept_s: int | None = None
     keys: str | None = None
     open: bool = False
+    ended: tuple[str, ...] = ()
 
     def is_finished(self, version: int) -> bool:
         return self.finished is not None and version <= self.finished
@@ -152,6 +157,7 @@ def _require_unfenced(request: Request, document: DocumentRecord | None, term: T
             f"{what} isn't the current one, which is {record.version}: nothing more is applied"
             " under its fence"
         )
+    _require_going_on(what, record, fence.run)
     _require_in_time(what, record, term)
 
 
@@ -198,8 +204,12 @@ def _advanced(step: ApplicationStep, record: Application, by: Principal, term: T
         if not step.finished:
             _require_in_time(what, record, term)
     else:
-        begun = {"begun_us": term.now_us, "kept_s": term.kept_s, "keys": step.keys}
+        begun = {"begun_us": term.now_us, "kept_s": term.kept_s, "keys": step.keys, "ended": ()}
         record = replace(record, version=step.version, **begun)
+    if not step.ended:
+        _require_going_on(what, record, step.run)
+    elif step.run is not None and step.run not in record.ended:
+        record = replace(record, ended=(*record.ended, step.run)[-_ENDED_MAX:])
     already = () if record.open else record.principals
     record = replace(record, principals=_principals(step, by, already))
     return replace(record, finished=step.version) if step.finished else record
@@ -237,6 +247,14 @@ def _require_named(step: ApplicationStep, record: Application, by: Principal) ->
         raise ApplicationConflict(
             f"application {step.name!r} is shared with {', '.join(map(repr, strangers))}: if you"
             " trust them, name them among the request's principals"
+        )
+
+
+def _require_going_on(what: str, record: Application, run: str | None) -> None:
+    if run in record.ended:
+        raise ApplicationConflict(
+            f"run {run} of {what} was ended: nothing more is applied under its fence. Start the job"
+            " again, which is another run"
         )
 
 

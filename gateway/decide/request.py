@@ -91,7 +91,8 @@ class ApplicationStep(msgspec.Struct, frozen=True):
     version, ``principals`` are all that share it from then on; None: the application is forgotten.
 
     ``keys`` says how the caller makes the idempotency keys of the version. ``open``: everybody who
-    may write the catalog shares the application. ``run`` isn't recorded; it is for the fence.
+    may write the catalog shares the application. ``run`` is for the fence, and is recorded only if
+    it is ``ended``.
     """
 
     catalog: str
@@ -102,6 +103,7 @@ class ApplicationStep(msgspec.Struct, frozen=True):
     keys: str | None = None
     open: bool = False
     run: str | None = None
+    ended: bool = False
 
     @property
     def forgets(self) -> bool:

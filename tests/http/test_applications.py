@@ -250,6 +250,7 @@ def test_steps_appear_in_the_history_only(service: Service, ann: Caller) -> None
         "principals": ["ann", "bob"],
         "keys": None,
         "open": False,
+        "ended": [],
     }
     commit = ann.send("GET", f"{catalog_path('c')}/commits/2").get_json()
     assert commit["message"] == "version 7 of application etl begun"
@@ -302,6 +303,8 @@ BAD_BODIES: list[tuple[dict[str, Any], str]] = [
     ({"version": 7, "principals": ["a\n"]}, "/principals"),
     ({"version": 7, "more": 1}, "/more"),
     ({"version": 7, "run": "x"}, "/run"),
+    ({"version": 7, "ended": True}, "/ended"),
+    ({"run": "1f", "principals": ["ann"], "ended": True}, "/ended"),
     ({"version": 7, "keys": "-"}, "/keys"),
 ]
 
@@ -422,3 +425,27 @@ def test_another_run_decides_refused_lines_again(ann: Caller, log: Callable[[], 
         assert (answer["replayed"], answer["status"]) == (True, 200)
     assert ann.send("GET", document_path("c", "new")).get_json() == {"log": ["a"]}
     assert log() == []
+
+
+def test_nothing_is_applied_for_an_ended_run_while_others_go_on(
+    ann: Caller, log: Callable[[], list[Any]]
+) -> None:
+    """Not even if its first line, which begins the version, comes after its end."""
+    one, two = (stepped(ann, "etl", 1, run=run).get_json()["fence"] for run in ("1f", "2f"))
+    assert answer_to(ann, appended("a", one))["changed"]
+    for run in ("1f", "3f", "1f"):
+        told = stepped(ann, "etl", 1, run=run, ended=True).get_json()
+    assert told["ended"] == ["1f", "3f"]
+    begin = {"application": "etl", "version": 1, "run": "3f"}
+    late = appended("late", one, "late")
+    begins = {name: value for name, value in late.items() if name != "fence"} | {"begin": begin}
+    for line in (late, begins):
+        assert code(answer_to(ann, line)) == "application_conflict"
+    problem(stepped(ann, "etl", 1, run="1f", finished=True), 409, "application_conflict")
+    assert answer_to(ann, appended("a", two))["replayed"]
+    assert answer_to(ann, appended("b", two, "next"))["changed"]
+    for run in map(str, range(100, 116)):
+        stepped(ann, "etl", 1, run=run, ended=True)
+    assert answer_to(ann, late)["changed"], "so many runs are remembered"
+    assert stepped(ann, "etl", 2, run="1f").get_json()["ended"] == []
+    assert log() == ["a", "b", "late"]

@@ -35,7 +35,8 @@ class ApplicationRoutes(Routes):
 
     @route("PUT", _ONE, "put_application", Role.WRITE)
     def put(self, context: Context, catalog: str, application: str) -> Answer:
-        """Begin a version, finish it, or set the principals that share the application."""
+        """Begin a version, finish it or end one run of it, or set the principals that share the
+        application."""
         refuse_terms(context.environ)
         name = application_name(application)
         members = take_members(context, self._limits, APPLICATION_REQUEST)
@@ -43,6 +44,8 @@ class ApplicationRoutes(Routes):
             refuse_member("", "it needs a version, principals, or both")
         if members["version"] is None and members["finished"]:
             refuse_member("/finished", "it needs a version")
+        if members["ended"] and None in (members["version"], members["run"]):
+            refuse_member("/ended", "it needs a version and a run")
         result = self._take(context, step_of(catalog, name, members))
         record = record_after(result, name)
         content = {**_shape(name, record), "fence": fence_of(name, record, members["run"])}
@@ -73,4 +76,5 @@ def _shape(name: str, record: Application) -> dict[str, Any]:
         "principals": record.principals,
         "keys": record.keys,
         "open": record.open,
+        "ended": record.ended,
     }

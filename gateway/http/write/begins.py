@@ -55,7 +55,9 @@ _OF_BOTH: Final = {
     "keys": Exact(str, _KEYS, _is_keys),
     "principals": Exact(list, _NAMES, _are_names),
 }
-APPLICATION_REQUEST: Final = strict(version=integer(0, _VERSION_MAX), finished=SWITCH, **_OF_BOTH)
+APPLICATION_REQUEST: Final = strict(
+    version=integer(0, _VERSION_MAX), finished=SWITCH, ended=SWITCH, **_OF_BOTH
+)
 _NAME: Final = f"it must have 1 to {NAME_CHARACTERS_MAX} characters and no NUL"
 _BEGIN: Final = strict(
     application=Exact(str, _NAME, is_application_name, required=True),
@@ -114,7 +116,8 @@ def step_request(gateway: GatewayService, by: Principal, step: ApplicationStep) 
 def _message(step: ApplicationStep) -> str:
     if step.version is not None:
         done = "finished" if step.finished else "begun"
-        return f"version {step.version} of application {step.name} {done}"
+        run = f"run {step.run} of " * step.ended
+        return f"{run}version {step.version} of application {step.name} {'ended' if run else done}"
     return f"application {step.name} {'forgotten' if step.forgets else 'shared'}"
 
 
