@@ -110,10 +110,9 @@ class MetadataWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         counts = total(messages)
-        if self._version.open:
-            # In the catalogs where it has written, or may have.
-            catalogs = finished_catalogs(messages)
-            give_up(self._options, self._version, catalogs, self._options.catalog)
+        # In the catalogs where it has written, or may have.
+        catalogs = finished_catalogs(messages)
+        give_up(self._options, self._version, catalogs, self._options.catalog)
         report(
             f"{self._named()} FAILED, and what was applied stays applied: see the error for the"
             " task that failed; all others together",

@@ -82,7 +82,7 @@ class FenceKeeper:
     @property
     def keys(self) -> str:
         """How keys are made, unless the version was begun otherwise."""
-        return self._options.idempotency or ("job" if self._version.open else "content")
+        return _keys(self._options, self._version)
 
     def begun(self, catalog: str) -> Begun | None:
         """The version there; None if the next line is to begin it. Raises VersionRefused."""
@@ -143,15 +143,16 @@ def give_up(
     catalogs: Mapping[str, bool | None],
     maybe: str | None = None,
 ) -> None:
-    """Finish a version for which nobody waits, also in the catalog ``maybe``, if it is there. The
-    log says what failed."""
+    """Finish a version for which nobody waits, or only its run if it may be started again; also in
+    the catalog ``maybe``, if it is there. The log says what failed."""
     timeout_s = min(options.retry_timeout, _ABORT_S)
     try:
         known = {**catalogs}
         if maybe is not None and is_there(options, maybe, timeout_s):
             known.setdefault(maybe, False)
         with options.open_transport() as transport:
-            _finish_each(transport, options, version, known, timeout_s)
+            last = "finished" if version.open else "ended"
+            _finish_each(transport, options, version, known, timeout_s, last)
     except (VersionRefused, RequestError) as error:
         what = "rows of it that are still on their way may yet be applied"
         print(f"metadata: {version}: {what}: {error}", file=sys.stderr, flush=True)
@@ -163,11 +164,16 @@ def _finish_each(
     version: Version,
     catalogs: Mapping[str, bool | None],
     timeout_s: float,
+    last: str = "finished",
 ) -> None:
     def one(catalog: str) -> None:
         try:
-            step(transport, options, catalog, version, finished=True, timeout_s=timeout_s)
+            # To end the run may be to begin the version, if all of its rows are on their way.
+            keys = _keys(options, version) if last == "ended" else None
+            step(transport, options, catalog, version, last, keys=keys, timeout_s=timeout_s)
         except VersionRefused as error:
+            if last == "ended" and _is_over(error.__cause__):
+                return
             # A catalog that refuses every line also refuses this.
             if catalogs[catalog] is not None or not _is_of_the_catalog(error.__cause__):
                 raise
@@ -179,6 +185,11 @@ def _finish_each(
     elif left:
         with ThreadPoolExecutor(_STEPS_AT_ONCE) as pool:
             list(pool.map(one, left))
+
+
+def _is_over(error: BaseException | None) -> bool:
+    """Whether the version was finished or followed by another, so nothing of it is applied."""
+    return isinstance(error, Problem) and error.code == "application_conflict"
 
 
 def _is_of_the_catalog(error: BaseException | None) -> bool:
@@ -221,22 +232,28 @@ def step(
     options: Options,
     catalog: str,
     version: Version,
+    last: str | None = None,
     *,
-    finished: bool = False,
     keys: str | None = None,
     timeout_s: float | None = None,
 ) -> Mapping[str, Any]:
-    """The application's record afterwards. To repeat it changes nothing. Raises VersionRefused."""
+    """The application's record afterwards. To repeat it changes nothing. ``last``: the version is
+    ``finished``, or its run ``ended``; None: it is begun. Raises VersionRefused."""
     path = f"/v1/catalogs/{segment(catalog)}/applications/{segment(version.application)}"
-    asked = {"finished": finished, **_terms(options, version, keys)}
+    asked = {**({last: True} if last else {}), **_terms(options, version, keys)}
     try:
         answer = options.tries(timeout_s).ask(lambda: transport.request("PUT", path, json=asked))
     except RequestError as error:
-        what = "finished" if finished else "begun"
         why = naming_the_option(error)
-        raise VersionRefused(f"{version} could not be {what} in {catalog!r}: {why}") from error
+        raise VersionRefused(
+            f"{version} could not be {last or 'begun'} in {catalog!r}: {why}"
+        ) from error
     record: Mapping[str, Any] = answer.json()
     return record
+
+
+def _keys(options: Options, version: Version) -> str:
+    return options.idempotency or ("job" if version.open else "content")
 
 
 def _terms(options: Options, version: Version, keys: str | None) -> Mapping[str, Any]:

@@ -75,7 +75,7 @@ def noted(folder: str) -> Callable[[Batches], Batches]:
 class Asleep:
     """A writing process, which is stopped (SIGSTOP) in the middle of the bulk request of this
     number. The request gets no further, and the process wakes up, when the catalog's application
-    whose name begins with ``of`` has finished a version."""
+    whose name begins with ``of`` has finished a version, or ended a run of one."""
 
     def __init__(self, passing: Passing, written: Written, number: int, of: str = "") -> None:
         self._written = written
@@ -117,7 +117,7 @@ class Asleep:
         of_it = [each for each in listed if each["application"].startswith(self._of)]
         # Its begin may be in the request that sleeps.
         assert len(of_it) <= 1
-        return any(each["finished"] is not None for each in of_it)
+        return any(each["finished"] is not None or each["ended"] for each in of_it)
 
     def _told(self, port: int, content: bytes) -> None:
         if port == self._port and not self._answered.is_set():

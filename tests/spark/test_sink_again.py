@@ -76,21 +76,25 @@ def test_repartitioning_resolves_equal_rows_in_two_partitions(
     assert sorted(log(written)) == ["a", "b", "c", "c", "d"]
 
 
+@pytest.mark.parametrize("more", [{}, NAMED])
 def test_a_late_row_of_a_failed_job_is_not_applied(
-    spark: Any, written: Written, passing: Passing
+    spark: Any, written: Written, passing: Passing, more: dict[str, str]
 ) -> None:
     """Its process sleeps in the middle of a request, through the end of its job and the next one's
-    rows."""
+    rows. If the job has a name, it may be started again, as if nothing had been sent."""
     written.put("k", {"log": []})
-    asleep = Asleep(passing, written, 1)
+    asleep = Asleep(passing, written, 1, of=more.get("txnAppId", ""))
     ids = spark.range(0, 2, 1, 2)
     rows = ids.selectExpr("'k' AS key", "if(id = 0, '\"old\"', '{') AS document")
     with pytest.raises(Exception, match="it isn't JSON"):
-        append(rows, Written(passing.url, written.catalog, written.transport))
+        append(rows, Written(passing.url, written.catalog, written.transport), **more)
     append(spark.range(1).selectExpr("'k' AS key", "'\"new\"' AS document"), written)
     (answer,) = asleep.late_answers()
     assert answer["problem"]["code"] == "application_conflict"
     assert written.routes.export().documents == {"k": "new"}
+    again = spark.range(1).selectExpr("'k' AS key", "'\"again\"' AS document")
+    append(again, written, idempotency="content", **more)
+    assert written.routes.export().documents == {"k": "again"}
 
 
 @pytest.mark.parametrize("more", [{}, NAMED])
