@@ -118,10 +118,10 @@ class Outgoing:
         none, TokenUnavailable if the function that returns it fails."""
         headers = self._headers
         if isinstance(self._token, str):
-            headers = _with(headers, {"Authorization": _bearer(self._token)})
+            headers = _with(headers, {"Authorization": bearer(self._token)})
         elif self._token is not None:
             try:
-                headers = _with(headers, {"Authorization": _bearer(self._token())})
+                headers = _with(headers, {"Authorization": bearer(self._token())})
             except Exception as error:
                 raise TokenUnavailable(error) from error
         return _with(headers, more)
@@ -134,7 +134,8 @@ def _with(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]
     return kept | dict(more)
 
 
-def _bearer(token: str) -> str:
+def bearer(token: str) -> str:
+    """The value of ``Authorization``. Raises ValueError, which doesn't show the token."""
     text = token.strip()
     if not _VISIBLE(text):  # checked here: the library's own error would show it
         raise ValueError("the token is empty, or has characters that aren't allowed in a header")

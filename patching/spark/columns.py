@@ -20,7 +20,7 @@ from patching.spark.json_values import (
     json_text,
     raw_json,
 )
-from patching.spark.options import Options
+from patching.spark.options import Options, UseRefused
 
 DELTAS: Final = ("patch", "document", "merge_patch", "apply", "delete")
 # The names of these columns in a frame that was read.
@@ -45,7 +45,7 @@ class _OfColumn(Exception):
         self.detail = detail
 
 
-class ColumnRefused(_OfColumn, ValueError):
+class ColumnRefused(_OfColumn, UseRefused):
     """A frame can't be written because of a column that it has or lacks."""
 
 

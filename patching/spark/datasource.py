@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from patching.client import ClientError
 from patching.spark.options import (
     LOAD,
     READ,
@@ -31,6 +32,8 @@ from patching.spark.options import (
     WRITE,
     OptionRefused,
     Options,
+    UseRefused,
+    brief,
     for_use,
 )
 
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 # In the metadata of a table's column: the table's options, and the column's name.
 _OPTIONS: Final = "metadata.options"
 _COLUMN: Final = "metadata.column"
+_brief = brief(UseRefused, ClientError)
 
 
 class MetadataDataSource(DataSource):
@@ -56,6 +60,7 @@ class MetadataDataSource(DataSource):
     # The options of a read, from `schema` on: Spark then passes on this object.
     _loaded: Options | None = None
 
+    @_brief
     def schema(self) -> StructType:
         from patching.spark.source import at_one_revision, schema_of
 
@@ -66,24 +71,28 @@ class MetadataDataSource(DataSource):
         self._loaded = at_one_revision(options)
         return schema_of(options)
 
+    @_brief
     def reader(self, schema: StructType) -> DataSourceReader:
         from patching.spark.source import MetadataReader
 
         given, _ = self._of_table(schema, READ)
         return MetadataReader(schema, self._loaded or given)
 
+    @_brief
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from patching.spark.feed_source import FeedReader
 
         reader: DataSourceStreamReader = FeedReader(schema, self._of_table(schema, READ_STREAM)[0])
         return reader
 
+    @_brief
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from patching.spark.sink import MetadataWriter
 
         options, of_table = self._of_table(schema, WRITE)
         return MetadataWriter(schema, options, overwrite=overwrite, of_table=of_table)
 
+    @_brief
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
@@ -150,6 +159,11 @@ _HINT: Final = (
     "columns out of CREATE TABLE and name them in INSERT INTO t (key, value), or write WITH (url "
     "…, catalog …) after the table's name"
 )
+_ALTERED: Final = (
+    "it is required, but the table's OPTIONS are unknown, because {!r} isn't one of its own "
+    "columns: after ALTER TABLE, drop the table and create it again; in an INSERT INTO t (key, "
+    "value), name the columns, or write WITH (url …, catalog …) after the table's name"
+)
 
 
 def new_table_options(given: Mapping[str, str]) -> dict[str, str] | None:
@@ -193,7 +207,9 @@ def table_options(schema: StructType, given: Mapping[str, str], use: str) -> dic
     if kept is not None:
         return for_use({name.lower(): value for name, value in kept.items()} | lower, use)
     if not given:
-        raise OptionRefused("url", _HINT)
+        other = [each.name for each in schema.fields if each.metadata.get(_COLUMN) != each.name]
+        altered = 0 < len(other) < len(schema.fields)
+        raise OptionRefused("url", _ALTERED.format(other[0]) if altered else _HINT)
     return None
 
 

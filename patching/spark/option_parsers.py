@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from patching.client._wire import bearer
 from patching.client.transport import Transport
 
 _MANAGER_MAX: Final = 255  # characters, as the gateway's names
@@ -21,6 +22,11 @@ _scheme: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):").match
 def text(value: str) -> str:
     if not value:
         raise ValueError("it is empty")
+    return value
+
+
+def token(value: str) -> str:
+    bearer(value)
     return value
 
 

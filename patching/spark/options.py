@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from patching.client import BulkTerms, NotAuthorized, RequestError, Retry
 from patching.client._retry import Tries
@@ -26,7 +27,32 @@ PARTITIONS_MAX: Final = 100_000
 _VERSION_MAX: Final = 10**18 - 1
 
 
-class OptionRefused(ValueError):
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def brief(*kinds: type[Exception]) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """A decorator for what Spark calls. An error of these ``kinds`` says all that its reader needs,
+    so it comes without frames and causes, which Spark would show first."""
+
+    def decorate(call: Callable[_P, _T]) -> Callable[_P, _T]:
+        @functools.wraps(call)
+        def run(*args: _P.args, **given: _P.kwargs) -> _T:
+            try:
+                return call(*args, **given)
+            except kinds as error:
+                raise error.with_traceback(None) from None
+
+        return run
+
+    return decorate
+
+
+class UseRefused(ValueError):
+    """The source can't be used like this: because of an option, a column, or the mode."""
+
+
+class OptionRefused(UseRefused):
     """An option that is unknown, missing, out of place, or has an invalid value."""
 
     def __init__(self, name: str, detail: str) -> None:
@@ -91,7 +117,7 @@ class Options:
         parsers.text,
         "name of the catalog; required, unless you write rows that have a column `catalog`",
     )
-    token: str | None = _option(parsers.text, "bearer token sent with each request", secret=True)
+    token: str | None = _option(parsers.token, "bearer token sent with each request", secret=True)
     token_file: str | None = _option(
         parsers.text, "file with the bearer token, on every executor; read for each request"
     )

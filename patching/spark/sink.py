@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from patching.spark.columns import Columns
 from patching.spark.dead_letters import settle_letters
 from patching.spark.idempotency import are_apart_for_certain, require_apart
-from patching.spark.options import OptionRefused, Options
+from patching.spark.options import OptionRefused, Options, UseRefused, brief
 from patching.spark.outcomes import (
     OutcomeCounts,
     Reports,
@@ -41,7 +41,7 @@ QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 
-class ModeRefused(ValueError):
+class ModeRefused(UseRefused):
     """The mode would replace the catalog: rows are only added to what is there."""
 
 
@@ -68,12 +68,10 @@ class MetadataWriter(DataSourceArrowWriter):
         self._version = named or Version(f"spark-{self._origin}", 0, open=True)
         self._reports = Reports(options.report_path)
 
+    @brief(WriteFailed)
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         attempt = Attempt.of_task(self._origin, self._version)
-        try:
-            return write_rows(iterator, self._columns, self._options, attempt)
-        except WriteFailed as error:  # Spark shows its cause last, after all frames
-            raise error.with_traceback(None) from None
+        return write_rows(iterator, self._columns, self._options, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raises PartitionsOverlap, LettersUnseen and VersionRefused: then the version isn't
@@ -145,6 +143,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._reports = Reports(options.report_path)
 
+    @brief(WriteFailed)
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         query, batch = _micro_batch()
         if self._options.idempotency in ("column", "none"):
@@ -152,10 +151,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         else:
             version = Version(f"spark-query-{query}", int(batch), self._run)
         attempt = Attempt.of_task(f"{query}-{batch}", version)
-        try:
-            return write_rows(iterator, self._columns, self._options, attempt)
-        except WriteFailed as error:  # Spark shows its cause last, after all frames
-            raise error.with_traceback(None) from None
+        return write_rows(iterator, self._columns, self._options, attempt)
 
     def commit(  # the name is Spark's
         self,

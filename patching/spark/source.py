@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from patching.client import ClientError
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import (
     CatalogReads,
@@ -34,7 +35,7 @@ from patching.spark.history_source import (
     starting_revision,
 )
 from patching.spark.json_values import NoJson
-from patching.spark.options import OptionRefused, Options
+from patching.spark.options import OptionRefused, Options, brief
 from patching.spark.typed_columns import DOCUMENT, TypedDocuments
 
 # Most catalogs are small; an option asks for more tasks.
@@ -164,6 +165,7 @@ class MetadataReader(DataSourceReader):
         self._columns = ReadColumns(schema, options)
         self._reader = _reader(options)
 
+    @brief(ClientError)
     def partitions(self) -> list[InputPartition]:
         return self._reader.partitions()
 

@@ -53,6 +53,8 @@ def schema_by_sample(frame: DataFrame, sample: int = SAMPLE) -> StructType:
     assert found is not None
     kind = DataType.fromDDL(found[0])
     element = cast(ArrayType, kind).elementType
+    if not texts:
+        raise ValueError("there are no documents: give a schema")
     if not isinstance(element, StructType):
         raise ValueError(f"not all of the first {len(texts)} documents are objects: give a schema")
     return element
@@ -85,6 +87,8 @@ def _reading(kind: DataType, place: str, nullable: bool) -> _Read:
     if not nullable:
         raise NoJson(f"{place} can't be NOT NULL: it is null where a document doesn't fit")
     if isinstance(kind, StructType):
+        if len({*kind.fieldNames()}) < len(kind.fields):
+            raise NoJson(f"{place} has two fields of the same name")
         members = [
             (each.name, _reading(each.dataType, f"{place}.{each.name}", each.nullable))
             for each in kind.fields

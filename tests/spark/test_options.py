@@ -73,6 +73,7 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"onError": "ignore"}, WRITE, "one of fail, skip, deadletter"),
         (URL | {"onError": "deadletter"}, WRITE, "'deadLetterPath'"),
         (URL | {"deadLetterPath": "/x"}, WRITE, "'deadLetterPath'"),
+        (URL | {"token": "a\nb"}, WRITE, "'token': the token is empty, or has characters that"),
         (URL | {"token": "a", "tokenFile": "b"}, READ_STREAM, "can't be given together with token"),
         (URL | {"txnAppId": "x"}, WRITE, "'txnVersion': txnAppId and txnVersion need each other"),
         (

@@ -163,8 +163,9 @@ def test_rows_name_catalog_condition_key_author_and_message(
 def test_wrong_columns_are_refused_before_anything_is_sent(
     frame: Frame, write: Write, routes: CatalogRoutes
 ) -> None:
-    with pytest.raises(Exception, match=r"column 'documnet': .*did you mean 'document'"):
+    with pytest.raises(Exception, match=r"column 'documnet': .*did you mean 'document'") as failed:
         write(frame([("k", "1")], "key string, documnet string"))
+    assert str(failed.value).count(", line ") == 1, "the frames of the source help nobody"
     assert documents(routes) == {}
 
 

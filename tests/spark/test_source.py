@@ -268,8 +268,9 @@ def test_a_catalog_without_documents_has_no_rows(spark: Any, written: Written) -
 
 def test_a_missing_catalog_is_an_error(spark: Any, written: Written) -> None:
     missing = rf"option 'catalog'.*no catalog '{written.catalog}'"
-    with pytest.raises(Exception, match=missing):
+    with pytest.raises(Exception, match=missing) as failed:
         written.frame(spark)
+    assert str(failed.value).count(", line ") == 1, "the frames of the source help nobody"
     with pytest.raises(ReadFailed, match=missing):
         written.load_options(type="commits")
 

@@ -71,6 +71,18 @@ def test_inserted_rows_go_to_the_named_table_or_nowhere(
     assert (written.changes(), copy.changes()) == (made[0], made[1] + 2)
 
 
+def test_an_altered_table_must_be_created_again(sql: Sql, written: Written) -> None:
+    """Spark then shows the source columns without the table's options."""
+    written.put("a", 1)
+    for altered in ("ADD COLUMN x int", "RENAME COLUMN etag TO x"):
+        sql("DROP TABLE IF EXISTS T_")
+        sql("CREATE TABLE T_ USING metadata OPTIONS (GIVEN)")
+        sql(f"ALTER TABLE T_ {altered}")
+        for use in ("SELECT key FROM T_", "INSERT INTO T_ (key, value) VALUES ('b', '1')"):
+            with pytest.raises(Exception, match="'x' isn't one of its own columns: after ALTER"):
+                sql(use)
+
+
 def test_a_view_is_written_and_read(sql: Sql) -> None:
     sql("CREATE TABLE T_ USING metadata OPTIONS (GIVEN)")
     sql("INSERT INTO T_ (key, value) VALUES ('a', '1')")

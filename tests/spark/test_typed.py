@@ -35,6 +35,8 @@ def test_documents_have_typed_columns(spark: Any, written: Written) -> None:
     written.put("c", 7)
     with pytest.raises(ValueError, match="not all of the first 3 documents are objects"):
         typed(written.frame(spark))
+    with pytest.raises(ValueError, match="there are no documents"):
+        typed(written.frame(spark, prefix="d"))
 
 
 _DOCUMENT = (
@@ -120,6 +122,7 @@ def test_a_custom_schema_may_name_only_existing_columns(spark: Any, written: Wri
             "document struct<at: timestamp>",
             r"column 'document': document\.at can't be read as time",
         ),
+        ("document struct<n: int, n: string>", "document has two fields of the same name"),
         ("document struct<n: int> not null", "document can't be NOT NULL"),
         ("document struct<n: struct<m: int not null>>", r"document\.n\.m can't be NOT NULL"),
         ("document decimal(9,2)", r"document can't be read as decimal\(9,2\)"),
