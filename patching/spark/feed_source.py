@@ -30,6 +30,7 @@ from patching.spark.history_source import (
     StateRange,
     before_revision,
     before_time,
+    below_floor,
     commit_rows,
     require_fitting,
     revision_ranges,
@@ -104,6 +105,8 @@ class _FeedReader(DataSourceStreamReader):
         if start == EARLIEST:
             return floor
         after = before_revision(reads, start, head)
+        if after < floor and self._options.fail_on_data_loss:
+            raise below_floor(reads.catalog, after, floor)
         return after if after >= floor else self._passed_over(after, floor)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
