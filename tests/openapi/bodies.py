@@ -162,6 +162,8 @@ def _application(body: Object) -> None:
         body["version"] = chance(body, of=4)
     else:
         body.pop("finished", None)
+    if not {"version", "run"} <= body.keys():
+        body.pop("ended", None)
 
 
 _FITTING = {
