@@ -112,9 +112,12 @@ class ReadColumns:
         """Batches with these columns, from rows with all columns of the option ``type``."""
         chosen = (tuple([row[place] for place in self._places]) for row in rows)
         batches = in_batches(chosen, self._texts)
-        if self._typed is None:
-            return batches
-        return self._typed.batches(batches, self._names.index(DOCUMENT))
+        if self._typed is not None:
+            batches = self._typed.batches(batches, self._names.index(DOCUMENT))
+        try:
+            yield from batches
+        except ClientError as error:  # as `brief` does it for what isn't a generator
+            raise error.with_traceback(None) from None
 
 
 def _typed(column: StructField) -> TypedDocuments:

@@ -193,8 +193,10 @@ def test_without_a_pin_compaction_during_a_read_is_reported(
 
     frame = Written(passing.url, written.catalog, written.transport).frame(spark, pinSeconds=0)
     passing.before = compact
-    with pytest.raises(Exception, match=r"revision 5 can't be read.*oldest retained revision is"):
+    compacted = r"revision 5 can't be read.*oldest retained revision is"
+    with pytest.raises(Exception, match=compacted) as failed:
         frame.collect()
+    assert str(failed.value).count(", line ") == 1
 
 
 def test_a_frame_whose_revision_was_compacted_must_be_loaded_again(written: Written) -> None:
