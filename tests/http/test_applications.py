@@ -304,6 +304,7 @@ BAD_BODIES: list[tuple[dict[str, Any], str]] = [
     ({"version": 7, "more": 1}, "/more"),
     ({"version": 7, "run": "x"}, "/run"),
     ({"version": 7, "ended": True}, "/ended"),
+    ({"version": 7, "run": "1f", "ended": True, "finished": True}, "/ended"),
     ({"run": "1f", "principals": ["ann"], "ended": True}, "/ended"),
     ({"version": 7, "keys": "-"}, "/keys"),
 ]

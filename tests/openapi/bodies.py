@@ -162,7 +162,7 @@ def _application(body: Object) -> None:
         body["version"] = chance(body, of=4)
     else:
         body.pop("finished", None)
-    if not {"version", "run"} <= body.keys():
+    if not {"version", "run"} <= body.keys() or body.get("finished"):
         body.pop("ended", None)
 
 

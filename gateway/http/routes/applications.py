@@ -46,6 +46,8 @@ class ApplicationRoutes(Routes):
             refuse_member("/finished", "it needs a version")
         if members["ended"] and None in (members["version"], members["run"]):
             refuse_member("/ended", "it needs a version and a run")
+        if members["ended"] and members["finished"]:
+            refuse_member("/ended", "the version can't be finished by the same request")
         result = self._take(context, step_of(catalog, name, members))
         record = record_after(result, name)
         content = {**_shape(name, record), "fence": fence_of(name, record, members["run"])}

@@ -116,8 +116,8 @@ def step_request(gateway: GatewayService, by: Principal, step: ApplicationStep) 
 def _message(step: ApplicationStep) -> str:
     if step.version is not None:
         done = "finished" if step.finished else "begun"
-        run = f"run {step.run} of " * step.ended
-        return f"{run}version {step.version} of application {step.name} {'ended' if run else done}"
+        version = f"version {step.version} of application {step.name}"
+        return f"run {step.run} of {version} ended" if step.ended else f"{version} {done}"
     return f"application {step.name} {'forgotten' if step.forgets else 'shared'}"
 
 
