@@ -120,6 +120,8 @@ class LossReads:
 
     def _add(self, found: _Found, query: LossQuery, loss: Loss) -> None:
         document = living(self._documents.read(query.catalog, loss.key).document)
+        if document is None or (query.viewer is not None and not query.viewer.sees(document)):
+            return  # the loss may be of an earlier document under this key, with another acl
         fields = []
         for each in loss.fields:
             name = (loss.key, each.tokens)
@@ -179,9 +181,9 @@ def _taken(manager: str, change: ChangeRecord) -> Iterator[Tokens]:
             yield tokens
 
 
-def _owners_now(document: DocumentRecord | None, place: Tokens) -> Set:
+def _owners_now(document: DocumentRecord, place: Tokens) -> Set:
     """The owners of the leaves at, above or below ``place``."""
-    if document is None or document.owners is None:
+    if document.owners is None:
         return ()
     owners = {
         owner

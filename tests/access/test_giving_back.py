@@ -72,3 +72,14 @@ def test_losses_are_listed_only_for_readable_documents(people: People) -> None:
     people("ann").put_attributes("k", {"acl": {"read": ["ann"], "write": ["ann"]}})
     assert (told("eve"), told("bob")) == ([], [])
     assert told("ann") == told("root") == [("k", "bob"), ("k", "ann")]
+
+
+def test_losses_do_not_show_who_owns_a_later_document_that_is_hidden(people: People) -> None:
+    assert people("ann").delete("k").status_code == 204
+    made = [
+        {"action": "apply", "key": "k", "value": {"rows": 3}, "manager": "secret"},
+        {"action": "attributes", "key": "k", "value": {"acl": {"read": ["ann"], "write": []}}},
+    ]
+    assert people("root").transaction(then=made).status_code == 200
+    for name, found in (("eve", 0), ("ann", 1), ("root", 1)):
+        assert len(people(name).get("/owners?lost_by=nightly").get_json()["losses"]) == found
