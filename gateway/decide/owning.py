@@ -11,8 +11,10 @@ import patching
 import patching.ownership
 from gateway.decide.draft import DELETED, Draft, patched, size_bound
 from patching import ABSENT, Json, Limits, Lists
+from patching.list_rules import Rules, kind, members, within
 from patching.owners import OwnerTree
 from patching.ownership import Contested
+from patching.pointers import Tokens, is_within
 
 
 class ApplyWanted(msgspec.Struct, frozen=True):
@@ -142,9 +144,36 @@ def manager_pointers(edit: ApplyWanted, base: Json, owners: OwnerTree | None) ->
             waiting += [((*tokens, name), member) for name, member in part.items()]
         else:
             yield patching.join_pointer(tokens)
+    for tokens in _owned_by(edit.manager, owners):
+        yield patching.join_pointer(_above_lists(tokens, base))
+
+
+def pointers_gained(
+    edit: ApplyWanted, base: OwnerTree | None, now: OwnerTree | None, lists: Lists
+) -> Iterator[str]:
+    """The pointers of the leaves that the manager doesn't want, and came to own since ``base``: the
+    client didn't know that the apply would let go of them."""
+    known = frozenset(_owned_by(edit.manager, base))
+    for tokens in _owned_by(edit.manager, now):
+        if not is_within(tokens, known) and not _is_wanted(edit.wanted, tokens, lists):
+            yield patching.join_pointer(tokens)
+
+
+def _owned_by(manager: str, owners: OwnerTree | None) -> Iterator[Tokens]:
     for tokens, by in owners.leaves() if owners else ():
-        if any(each.name == (edit.manager, False) for each in by):
-            yield patching.join_pointer(_above_lists(tokens, base))
+        if any(each.name == (manager, False) for each in by):
+            yield tokens
+
+
+def _is_wanted(wanted: Json, tokens: Tokens, rules: Rules) -> bool:
+    for token in tokens:
+        inside = members(wanted, rules)
+        if not inside:
+            return kind(wanted, rules) is None  # a leaf in its place
+        if token not in inside:
+            return False
+        wanted, rules = inside[token], within(wanted, rules, token)
+    return True
 
 
 def _above_lists(tokens: tuple[str, ...], base: Json) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import patching.footprints
 from gateway.conflict import NotRebased, StateConflict
 from gateway.decide.conditions import Tags
 from gateway.decide.edits import ApplyPatch, Edit, EditAttributes, Merge, inner, kind_of
-from gateway.decide.owning import ApplyWanted, manager_pointers
+from gateway.decide.owning import ApplyWanted, manager_pointers, pointers_gained
 from gateway.errors import ConditionFailed
 from gateway.model import DocumentRecord
 from patching import ABSENT, NO_LISTS, InvalidPatch, Json, LimitExceeded, Limits, Lists
@@ -68,14 +68,12 @@ def require_rebased(
             refusal = _refusal(conflict, NotRebased.MADE_AGAIN)
             continue
         of_attributes = isinstance(edit, EditAttributes)
-        examined_max = EXAMINED_MAX // len(tokens)
-        spend(examined_max)
+        spend(examined_max := EXAMINED_MAX // len(tokens))
         try:
-            now = _edited(document, of_attributes)
             overlap = overlapping(
                 delta,
                 _edited(base, of_attributes),
-                now,
+                _edited(document, of_attributes),
                 examined_max,
                 base.owners,
                 NO_LISTS if of_attributes else lists,
@@ -83,6 +81,8 @@ def require_rebased(
         except LimitExceeded:
             refusal = _refusal(conflict, NotRebased.TOO_LARGE)
             continue
+        if isinstance(delta, ApplyWanted):
+            overlap += pointers_gained(delta, base.owners, document.owners, lists)
         if not overlap:
             return token
         refusal = _refusal(conflict, NotRebased.OVERLAPS, overlap)

@@ -271,6 +271,23 @@ def test_an_apply_is_rebased_if_nothing_it_touches_has_changed(catalog: Catalog)
     assert set(failed.conflict.overlap) == {"/x", "/y"}
 
 
+def test_an_apply_is_not_rebased_over_what_its_manager_came_to_own_since(catalog: Catalog) -> None:
+    """It would remove a value that another run of the manager wants, and somebody else wrote."""
+    arrays: list[dict[str, Any]] = [{"keys": "*", "pointer": "/tags", "set": True}]
+    catalog.settings = a_document({"arrays": arrays}, SETTINGS_KEY, revision=0)
+    catalog.write(put({"x": 1, "y": 1, "tags": ["a"], "o": {"p": 1}}))
+    token = catalog.documents["k"].token  # type: ignore[union-attr]
+    terms = {"conditions": Preconditions(if_match=frozenset({token})), "rebase": True}
+    catalog.write(want({"y": 1, "tags": ["a"], "o": {"p": 1}}))
+    for wanted, overlap in (
+        ({"x": 2}, ("/y", '/tags/"a"', "/o/p")),
+        ({"x": 2, "y": 1, "tags": [], "o": {}}, ('/tags/"a"', "/o/p")),
+    ):
+        failed = refused(catalog.write(want(wanted), **terms), ConditionFailed)
+        assert set(failed.conflict.overlap) == set(overlap)
+    assert isinstance(catalog.write(want({"y": 1, "tags": ["a"], "o": 5}), **terms), Applied)
+
+
 def test_newly_declared_lists_do_not_turn_a_no_op_into_a_change(catalog: Catalog) -> None:
     catalog.write(want({"tags": ["x"]}))
     arrays: list[dict[str, Any]] = [{"keys": "*", "pointer": "/tags", "set": True}]
