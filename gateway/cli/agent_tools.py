@@ -581,7 +581,7 @@ def _split_token(token: str) -> tuple[str, str]:
 
 
 def _joined_token(etag: str | None, part: str) -> str | None:
-    return f"{etag} {part}" if part else etag
+    return f"{etag} {part}" if etag and part else etag
 
 
 def _has_only(wanted: Any, part: str) -> bool:
@@ -654,7 +654,7 @@ def _shown(document: Document) -> Result:
 def _with_token(value: Any, pointer: str, etag: str | None) -> Result:
     """``value`` at ``pointer`` of the document of ``etag``, with a token if it's whole."""
     shown = _value(value, pointer)
-    return {**shown, "token": _joined_token(etag, pointer) if etag and "value" in shown else None}
+    return {**shown, "token": _joined_token(etag, pointer) if "value" in shown else None}
 
 
 def _value(value: Any, pointer: str) -> Result:
