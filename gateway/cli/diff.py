@@ -22,8 +22,7 @@ from gateway.cli.names import CATALOG, JSON, KEY, REVISION
 from gateway.cli.output import ReaderGone, error_line
 from patching import ABSENT, NO_LISTS, Document, apply
 from patching.client import Catalog, NotFound, Written
-from patching.client import Document as Read
-from patching.client.results import Difference, LeafOwners
+from patching.client.results import Difference, LeafOwners, Several
 from patching.ownership import CONFLICTS, OnConflict
 from patching.values import Absent
 
@@ -327,24 +326,33 @@ class Drift:
         for keys in _chunks(list(entries)):
             there = _several(of, keys)
             for key in keys:
-                document = there.get(key)
-                now: Document = ABSENT if document is None else document.value
-                after, contested = self._after(of, key, now, wanted[key])
+                now, after, contested = self._compared(of, key, there, wanted[key])
                 yield key, Side("now", now), Side(self.path, after), contested
         for key, before, after in self._others(of, entries):
             yield key, Side("now", before), Side(self.path, after), ()
 
-    def _after(
-        self, of: Catalog, key: str, now: Document, wanted: Any
-    ) -> tuple[Document, Sequence[LeafOwners]]:
-        """The document as the file has it; or as an apply would leave it, and the leaves of others
-        for which the apply would be refused."""
+    def _compared(
+        self, of: Catalog, key: str, there: Several | None, wanted: Any
+    ) -> tuple[Document, Document, Sequence[LeafOwners]]:
+        """The document now, and as the file has it; or as an apply would leave it, and the leaves
+        of others for which the apply would be refused."""
         if self.applied is None:
-            return cast(Document, wanted), ()
+            return _value_in(there, key), cast(Document, wanted), ()
         manager, conflict = self.applied.manager, self.applied.conflict
         taken: OnConflict = "force" if conflict == "force" else "skip"
         done = of.apply(key, wanted, manager=manager, conflict=taken, dry_run=True)
-        return _changed(now, done), done.skipped if conflict == "refuse" else ()
+        return *self._tried(there, done), done.skipped if conflict == "refuse" else ()
+
+    def _tried(self, there: Several | None, done: Written) -> tuple[Document, Document]:
+        """The document that the dry run met, which may be newer than in ``there``, and the one that
+        it would leave."""
+        now = _value_in(there, done.key)
+        if not done.changes:
+            return now, now
+        if there is None or there.revision != done.catalog_revision:
+            of = Subject(self.session, self.catalog, done.key, attributes=False)
+            now = of.at(done.catalog_revision).value
+        return now, apply(now, list(done.changes[0]["patch"]))
 
     def _others(
         self, of: Catalog, entries: Mapping[str, ImportEntry]
@@ -359,28 +367,26 @@ class Drift:
             owned = _listed(of.digests(prefix=self.prefix, manager=manager))
             keys = [each.key for each in owned if each.key not in entries]
             for chunk in _chunks(keys):
-                for key, there in _several(of, chunk).items():
-                    if there is not None:
-                        done = of.let_go(key, manager=manager, prune=True, dry_run=True)
-                        # The answer has no change for a document that it would delete.
-                        deletes = done.changed and not done.changes
-                        yield key, there.value, ABSENT if deletes else _changed(there.value, done)
-
-
-def _changed(now: Document, done: Written) -> Document:
-    """The document as the dry run would leave it."""
-    return apply(now, list(done.changes[0]["patch"])) if done.changes else now
+                there = _several(of, chunk)
+                for key in chunk:
+                    done = of.let_go(key, manager=manager, prune=True, dry_run=True)
+                    yield key, *self._tried(there, done)
 
 
 def _chunks(keys: list[str]) -> Iterator[list[str]]:
     return (keys[start : start + 100] for start in range(0, len(keys), 100))
 
 
-def _several(of: Catalog, keys: list[str]) -> Mapping[str, Read | None]:
-    """The documents by key: None if there is none, and no keys if there is no catalog."""
+def _several(of: Catalog, keys: list[str]) -> Several | None:
+    """The documents; None if there is no catalog."""
     with suppress(NotFound):
-        return of.several(keys).documents
-    return {}
+        return of.several(keys)
+    return None
+
+
+def _value_in(there: Several | None, key: str) -> Document:
+    document = None if there is None else there.documents[key]
+    return ABSENT if document is None else document.value
 
 
 def _listed(listing: Iterable[_Item]) -> Iterator[_Item]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.output import Output, ReaderGone
-from patching.client import Gateway
+from patching.client import Catalog, Gateway
 from patching.client.transport import segment
 from tests.commandline.conftest import Commands
 
@@ -329,6 +329,23 @@ def test_drift_is_what_an_apply_would_change_or_refuse(
     assert run(*command, "--prune").stdout == ""
     for wrong in (("--prune",), ("--conflict", "skip")):
         run("diff", catalog, "-f", str(tmp_path), *wrong, code=2)
+
+
+def test_drift_of_a_document_that_others_write_meanwhile_is_of_one_state(
+    run: Commands, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.json").write_text('{"deep": {"x": 1}}')
+    run("put", catalog, "a", "{}")
+    apply = Catalog.apply
+
+    def after_others(of: Catalog, key: str, *given: Any, **terms: Any) -> Any:
+        of.merge(key, {"deep": {"y": 1}})  # after the command has read it
+        return apply(of, key, *given, **terms)
+
+    monkeypatch.setattr(Catalog, "apply", after_others)
+    told = run("diff", catalog, "-f", str(tmp_path), "--manager", "git", "--patch", code=1)
+    patch = [{"op": "add", "path": "/deep/x", "value": 1}]
+    assert told.lines() == [{"key": "a", "patch": patch}]
 
 
 def test_a_difference_sets_the_exit_code_even_if_its_output_is_cut_off(
