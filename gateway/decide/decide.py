@@ -378,7 +378,7 @@ class RequestDecision:
             drafts.require_undisputed()
         except CommitError as error:
             if len(edits) == 1:
-                error.action = 0 if request.compare else None
+                error.action = 0 if request.is_transaction else None
             error.otherwise = otherwise
             raise
         finally:  # a refusal may have been as much work

@@ -144,7 +144,8 @@ class Request(msgspec.Struct, frozen=True):
 
     ``lists_checked``: if the request declares lists, the revision at which no document broke them;
     None: that wasn't checked. Without ``checks_lists``, it needn't be checked. ``read_ahead``: what
-    was found out about its ranges ahead.
+    was found out about its ranges ahead. ``is_transaction``: a refusal names its action, even a
+    single one.
 
     ``by`` is the principal, and ``author`` whom the commit names. ``once``: the idempotency key
     decides once, whatever the outcome; without it, a refusal isn't remembered. ``fence``: the
@@ -165,6 +166,7 @@ class Request(msgspec.Struct, frozen=True):
     resource_version: int | None = None
     compare: tuple[Compare, ...] = ()
     otherwise: tuple[KeyEdit, ...] | None = None
+    is_transaction: bool = False
     rebase: bool = False
     deletes_catalog: bool = False
     lists_checked: int | None = None
@@ -243,6 +245,7 @@ class RequestTerms(TypedDict, total=False):
     resource_version: int | None
     compare: tuple[Compare, ...]
     otherwise: tuple[KeyEdit, ...] | None
+    is_transaction: bool
     rebase: bool
     checks_lists: bool
     by: Principal

@@ -22,14 +22,7 @@ from gateway.decide.edits import (
 )
 from gateway.decide.ranges import RangeEdit, is_under
 from gateway.decide.request import Applied, Unchanged, named_keys
-from gateway.errors import (
-    AttributesInvalid,
-    CommitError,
-    DocumentNotFound,
-    PatchDoesNotFit,
-    RevisionCompacted,
-    TargetExists,
-)
+from gateway.errors import CommitError, RevisionCompacted
 from gateway.http.context import Context
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import spend_operations
@@ -54,9 +47,6 @@ from gateway.read.listing import as_is
 from gateway.read.visibility import Life, life_of
 from gateway.service import GatewayService
 
-# Errors that only an action raises.
-_ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInvalid)
-
 
 class TransactionRoutes(Routes):
     @route("POST", f"{CATALOG}/transactions", "transaction", Role.WRITE)
@@ -80,12 +70,7 @@ class TransactionRoutes(Routes):
             compare=transaction.compare,
             otherwise=transaction.otherwise,
         )
-        try:
-            result = commit(self._gateway, context, ask, request)
-        except _ACTION_ERRORS as error:
-            if error.action is None:
-                error.action = 0  # a single action isn't numbered
-            raise
+        result = commit(self._gateway, context, ask, request)
         return _answer(self._gateway, ask, transaction, result)
 
 

@@ -187,11 +187,12 @@ def request_of(
     edits: Sequence[KeyEdit],
     sent: Sent,
     *,
-    compare: tuple[Compare, ...] = (),
+    compare: tuple[Compare, ...] | None = None,
     otherwise: tuple[KeyEdit, ...] | None = None,
     checks_lists: bool = True,
 ) -> Request:
-    """The request of ``ask``. Raises RequestRefused for a rebase from too many tokens."""
+    """The request of ``ask``; ``compare`` None: it is no transaction. Raises RequestRefused for a
+    rebase from too many tokens."""
     rebase = ask.prefer.rebase and ask.key != SETTINGS_KEY
     if rebase:
         _refuse_many_tokens(ask.conditions)
@@ -205,8 +206,9 @@ def request_of(
         wait_s=ask.prefer.wait_s,
         conditions=ask.conditions,
         resource_version=ask.resource_version,
-        compare=compare,
+        compare=compare or (),
         otherwise=otherwise,
+        is_transaction=compare is not None,
         rebase=rebase,
         checks_lists=checks_lists,
         by=ask.by,
