@@ -10,7 +10,7 @@ go. Losses below the floor aren't known any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,7 +21,7 @@ from gateway.read.current import CurrentDocuments
 from gateway.read.history import Filter, HistoryReads
 from gateway.read.visibility import Viewer
 from gateway.store.unreachable import as_unavailable
-from patching.owners import Set, tokens_of
+from patching.owners import Ownership, Set, tokens_of
 from patching.pointers import Tokens, is_within
 
 # How many commits a page reads, and how many of them at a time.
@@ -122,12 +122,13 @@ class LossReads:
         document = living(self._documents.read(query.catalog, loss.key).document)
         if document is None or (query.viewer is not None and not query.viewer.sees(document)):
             return  # the loss may be of an earlier document under this key, with another acl
+        owners_now = _owners_now(document, [each.tokens for each in loss.fields])
         fields = []
         for each in loss.fields:
             name = (loss.key, each.tokens)
             if name not in found.seen:
                 found.seen.add(name)
-                owners = _owners_now(document, each.tokens)
+                owners = tuple(sorted(owners_now[each.tokens]))
                 if owners and all(owner.name != (query.manager, False) for owner in owners):
                     fields.append(LostField(each.tokens, owners))
         if fields:
@@ -181,14 +182,18 @@ def _taken(manager: str, change: ChangeRecord) -> Iterator[Tokens]:
             yield tokens
 
 
-def _owners_now(document: DocumentRecord, place: Tokens) -> Set:
-    """The owners of the leaves at, above or below ``place``."""
-    if document.owners is None:
-        return ()
-    owners = {
-        owner
-        for tokens, by in document.owners.leaves()
-        if tokens[: len(place)] == place or place[: len(tokens)] == tokens
-        for owner in by
-    }
-    return tuple(sorted(owners))
+@interruptible
+def _owners_now(
+    document: DocumentRecord, places: Collection[Tokens]
+) -> Mapping[Tokens, set[Ownership]]:
+    """By place, the owners of the leaves at, above or below it."""
+    leaves = {} if document.owners is None else dict(document.owners.leaves())
+    found: dict[Tokens, set[Ownership]] = {place: set() for place in places}
+    for tokens, by in leaves.items():
+        for length in range(len(tokens) + 1):
+            if tokens[:length] in found:
+                found[tokens[:length]].update(by)
+    for place, owners in found.items():
+        for length in range(len(place)):
+            owners.update(leaves.get(place[:length], ()))
+    return found

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import TestResponse
 
+from patching.owners import OwnerTree
 from tests.http.conftest import Catalog, problem
 
 APPLY = "application/vnd.metadata.apply+json"
@@ -299,6 +300,19 @@ def test_a_manager_can_list_everything_that_it_lost(owned: Owned) -> None:
     assert lost(losses(owned, "&after=3")) == []
     owned.catalog.delete()
     assert lost(losses(owned)) == []
+
+
+def test_the_owners_of_a_document_are_read_once_however_many_fields_it_lost(
+    owned: Owned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took time that grew with the square: some thousand fields were too much work for ever."""
+    owned.apply({str(n): 0 for n in range(20)}, "nightly")
+    take_over(owned, "ann", **{str(n): 1 for n in range(20)})
+    read: list[OwnerTree] = []
+    leaves = OwnerTree.leaves
+    monkeypatch.setattr(OwnerTree, "leaves", lambda tree: read.append(tree) or leaves(tree))
+    assert len(losses(owned)["losses"][0]["fields"]) == 20
+    assert len(read) == 1
 
 
 def test_losses_are_paged_even_within_a_commit(owned: Owned) -> None:
