@@ -12,10 +12,11 @@ catalog's history; those watchers get an error, and nothing more.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol, Self
 
 from gateway import memory
 from gateway.errors import RevisionCompacted, RevisionNotFound
@@ -141,24 +142,46 @@ class Channel:
 Encode = Callable[[CommitRecord], bytes]
 
 
+class Keys(NamedTuple):
+    """Keys, which are found one by one, and by prefix, without going through all of them: there may
+    be thousands of watchers, and of keys."""
+
+    each: frozenset[str]
+    ascending: Sequence[str]
+
+    @classmethod
+    def of(cls, keys: Iterable[str]) -> Self:
+        each = frozenset(keys)
+        return cls(each, sorted(each))
+
+    def has_under(self, prefix: str) -> bool:
+        at = bisect_left(self.ascending, prefix)
+        return at < len(self.ascending) and self.ascending[at].startswith(prefix)
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedCommit:
     """A commit as watchers get it, with its time and the keys that it touched.
 
     ``lives`` are the lives of the documents under those keys, by which their acls are looked up.
-    ``made_by``: a pair (key, manager) for each change that a manager made. ``parent`` is the id of
-    the commit before it, "" if it names none.
+    ``made_by``: by manager, the keys of the changes that it made. ``parent`` is the id of the
+    commit before it, "" if it names none.
     """
 
     revision: int
-    keys: frozenset[str]
+    keys: Keys
     encoded: bytes
     time_us: int = 0
     lives: frozenset[Life] = frozenset()
     author: str = ""
-    made_by: frozenset[tuple[str, str]] = frozenset()
+    made_by: Mapping[str, Keys] = field(default_factory=dict)
     commit_id: str = ""
     parent: str = ""
+
+    def without(self, gone: Collection[str]) -> EncodedCommit:
+        """The commit as if it hadn't touched the keys ``gone``; ``encoded`` stays."""
+        made_by = {name: Keys.of(keys.each.difference(gone)) for name, keys in self.made_by.items()}
+        return replace(self, keys=Keys.of(self.keys.each.difference(gone)), made_by=made_by)
 
 
 def not_in_history(revision: int, head_revision: int) -> RevisionNotFound:
@@ -195,20 +218,21 @@ class Selection:
         return next(iter(self.keys)) if is_one else None
 
     def wants(self, commit: EncodedCommit) -> bool:
-        if self.is_everything or (self.settings and SETTINGS_KEY in commit.keys):
+        if self.is_everything or (self.settings and SETTINGS_KEY in commit.keys.each):
             return True
         if self.authors and commit.author not in self.authors:
             return False
-        keys: Collection[str] = commit.keys
-        if self.managers:
-            keys = {key for key, by in commit.made_by if by in self.managers and key in commit.keys}
-            if not keys:
-                return False
+        if not self.managers:
+            return self._wants_some(commit.keys)
+        made_by = (commit.made_by[name] for name in commit.made_by.keys() & self.managers)
+        return any(keys.each and self._wants_some(keys) for keys in made_by)
+
+    def _wants_some(self, keys: Keys) -> bool:
         if not self.keys and not self.prefix:
             return True
-        if not self.keys.isdisjoint(keys):
+        if not self.keys.isdisjoint(keys.each):
             return True
-        return bool(self.prefix) and any(key.startswith(self.prefix) for key in keys)
+        return bool(self.prefix) and keys.has_under(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +262,11 @@ class WatchEnded(Exception):
 
 
 def encode_commit(commit: CommitRecord, encode: Encode) -> EncodedCommit:
-    keys = frozenset(change.key for change in commit.changes)
-    made_by = frozenset((each.key, by) for each in commit.changes for by in each.managers)
+    keys = Keys.of(change.key for change in commit.changes)
+    managed: dict[str, list[str]] = {}
+    for each in commit.changes:
+        for manager in each.managers:
+            managed.setdefault(manager, []).append(each.key)
     lives = lives_of((commit,))
     return EncodedCommit(
         commit.revision,
@@ -248,7 +275,7 @@ def encode_commit(commit: CommitRecord, encode: Encode) -> EncodedCommit:
         commit.time_us,
         lives,
         commit.author,
-        made_by,
+        {manager: Keys.of(of_it) for manager, of_it in managed.items()},
         commit.id,
         commit.parent,
     )

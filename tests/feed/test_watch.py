@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.feed.channel import Selection
+from gateway.feed.channel import EncodedCommit, Keys, Selection
 from gateway.model import CommitRecord, Head
 from gateway.store.contract import ForeignRecord, StoreUnreachable
 from tests.feed.feed_world import EVERYTHING, STEP_S, World, remaining_revisions, revisions, world
@@ -310,6 +310,36 @@ class TestSelections:
             world.commit(*keys)
         told = [remaining_revisions(each) for each in watchers]
         assert told == [[1, 2], [2], [1, 2, 3, 4, 5], [1, 2]]
+
+    def test_what_a_selection_wants_is_found_without_going_through_all_keys(self) -> None:
+        """A worker stood still for seconds: each of its watchers went through each key of a large
+        commit, or through each manager's keys."""
+
+        class Looked(list[str]):
+            count = 0
+
+            def __getitem__(self, at: Any) -> Any:
+                self.count += 1
+                return super().__getitem__(at)
+
+            __iter__: Any = None
+
+        found = [f"{first}/{number:04}" for first in "ac" for number in range(2_000)]
+        keys = Keys(frozenset(found), Looked(found))
+        commit = EncodedCommit(1, keys, b"", made_by={"m": keys, "n": Keys.of(["x"])})
+        for prefix in ("", "a", "a/", "b", "c/1999", "c/2", "d"):
+            wants = not prefix or any(key.startswith(prefix) for key in found)
+            assert Selection(prefix=prefix).wants(commit) is wants, prefix
+            for managers, has in (("m", True), ("mn", True), ("n", False), ("o", False)):
+                selection = Selection(prefix=prefix, managers=frozenset(managers))
+                of_n = "n" in managers and not prefix
+                assert selection.wants(commit) is ((has and wants) or of_n), selection
+        gone = commit.without(found)
+        assert not Selection(prefix="a").wants(gone)
+        assert not Selection(managers=frozenset("m")).wants(gone)
+        assert Selection(managers=frozenset("n")).wants(gone)
+        assert isinstance(keys.ascending, Looked)
+        assert keys.ascending.count < 500
 
     @pytest.mark.parametrize("selection", [Selection(frozenset("a")), Selection(prefix="a")])
     def test_the_log_is_filtered_like_the_ring(self, world: World, selection: Selection) -> None:

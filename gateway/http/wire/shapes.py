@@ -280,7 +280,7 @@ class WatcherView:
                 visible.append(each)
                 continue
             gone = {life.key for life in each.lives & hidden}
-            left = replace(each, keys=each.keys - gone)
+            left = each.without(gone)
             if self.selection.wants(left):
                 encoded = _without(each, hidden, self.viewer.principal.name)
                 visible.append(replace(left, encoded=encoded))
