@@ -123,9 +123,10 @@ class Channel:
         The positions of the others move on while they wait, which costs nothing.
         """
         released = []
+        keys = Keys.of(key for each in commits for key in each.keys.each)
         for watcher in tuple(self.waiting):
             behind = self.position - watcher.bookmarked >= bookmark_commits
-            if behind or any(map(watcher.selection.wants, commits)):
+            if behind or watcher.selection.wants_any(commits, keys):
                 del self.waiting[watcher]
                 released.append(watcher)
             else:
@@ -223,11 +224,16 @@ class Selection:
         if self.authors and commit.author not in self.authors:
             return False
         if not self.managers:
-            return self._wants_some(commit.keys)
+            return self._is_among(commit.keys)
         made_by = (commit.made_by[name] for name in commit.made_by.keys() & self.managers)
-        return any(keys.each and self._wants_some(keys) for keys in made_by)
+        return any(keys.each and self._is_among(keys) for keys in made_by)
 
-    def _wants_some(self, keys: Keys) -> bool:
+    def wants_any(self, commits: Iterable[EncodedCommit], keys: Keys) -> bool:
+        """Whether it wants one of ``commits``, which touch ``keys`` in all."""
+        is_possible = self._is_among(keys) or (self.settings and SETTINGS_KEY in keys.each)
+        return is_possible and any(map(self.wants, commits))
+
+    def _is_among(self, keys: Keys) -> bool:
         if not self.keys and not self.prefix:
             return True
         if not self.keys.isdisjoint(keys.each):
