@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -16,7 +17,7 @@ from patching.client._feed import Feed, Followed
 from patching.client._retention import list_pins
 from patching.client._steps import Listing, PlanItem, Query, Steps, called, listed
 from patching.client._wire import segment
-from patching.client.errors import NotFound, Unreachable
+from patching.client.errors import NotFound, OverLimit, Unreachable
 from patching.client.results import (
     CatalogState,
     Commit,
@@ -137,10 +138,19 @@ class Readable(Part):
         tags: list[str] = []
         query: list[tuple[str, str | int]] = time_query(revision, at)
         at_revision = 0
-        for chunk in key_chunks(dict.fromkeys(keys)):
+        chunks = deque(key_chunks(dict.fromkeys(keys)))
+        while chunks:
+            chunk = chunks.popleft()
             asked: Query = [("key", key) for key in chunk]
             path = f"{self._catalog_path}/documents"
-            answer = yield from self._calls.get(path, [*asked, *query])
+            try:
+                answer = yield from self._calls.get(path, [*asked, *query])
+            except OverLimit as error:
+                if len(chunk) == 1 or error.problem.get("limit") != "several_bytes_max":
+                    raise
+                half = len(chunk) // 2  # together, they are too large for an answer
+                chunks.extendleft((chunk[half:], chunk[:half]))
+                continue
             content = answer.json()
             with expecting("selection of documents"):
                 at_revision = content["revision"]

@@ -78,6 +78,18 @@ def test_a_read_of_several_documents_in_several_requests_is_of_one_revision(
     assert several.etag == ";".join(f"{each.key}={each.etag}" for each in found)
 
 
+def test_documents_that_are_too_large_for_one_answer_are_read_in_several(catalog: Catalog) -> None:
+    large = {f"k{number}": [number, "x" * 4_000_000] for number in range(5)}
+    for key, value in large.items():
+        catalog.put(key, value)
+    several = catalog.several([*large, "missing"])
+    assert {key: each and each.value for key, each in several.documents.items()} == {
+        **large,
+        "missing": None,
+    }
+    assert [each.partition("=")[0] for each in several.etag.split(";")] == [*large, "missing"]
+
+
 def test_an_export_is_streamed_at_one_revision(catalog: Catalog) -> None:
     contents = {f"k{number}": {"n": number, "f": 0.5, "x": "ü" * 50} for number in range(50)}
     lines = [{"action": "put", "key": key, "value": value} for key, value in contents.items()]
