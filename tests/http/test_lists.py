@@ -127,6 +127,9 @@ def test_a_catalog_too_large_to_check_can_still_declare_lists(
     catalog: Catalog,
 ) -> None:
     catalog.put({**DOUBLE, "n": 1}, "t")
+    problem(declare(catalog, Idempotency_Key="k"), 422, "documents_break_settings")
+    unchecked = declare(catalog, query="?check_documents=false", Idempotency_Key="k")
+    problem(unchecked, 422, "idempotency_key_reused")
     assert declare(catalog, query="?check_documents=false").status_code == 201
     # What is there stays, also beside a change; what a write touches must be right.
     assert catalog.patch({"op": "replace", "path": "/n", "value": 2}, key="t").status_code == 200

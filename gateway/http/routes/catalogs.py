@@ -100,7 +100,8 @@ class WholeCatalogRoutes(Routes):
         value, size_bytes = decode_document(raw, self._limits)
         settings = parse_settings(value)
         edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
-        sent = Sent(value, media_types.JSON, len(raw))
+        terms = None if checks_lists else {"check_documents": False}
+        sent = Sent(value, media_types.JSON, len(raw), terms=terms)
         request = request_of(self._gateway, ask, edits, sent, checks_lists=checks_lists)
         result = carried_out(
             self._gateway, context, ask, lambda: self._gateway.catalogs.set_up(request)

@@ -118,7 +118,7 @@ class Ask(msgspec.Struct, frozen=True):
 class Sent(msgspec.Struct, frozen=True):
     """A write's body, decoded, with its media type and its length as sent. ``attributes``: those
     sent along with a document; None keeps the old ones. ``terms``: those of an apply, of letting go
-    or giving back."""
+    or giving back, and of settings that aren't checked against documents."""
 
     body: Json | Absent
     media_type: str
