@@ -8,11 +8,14 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from patching.client.errors import NotAuthorized, Problem, RequestError
 
 _T = TypeVar("_T")
+
+# The longest that a client can tell the gateway to try; sockets can't wait for ever, either.
+_LONGEST_S: Final = 999_999_999.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,9 @@ class Retry:
             self.on_retry(RetryDetails(failures, pause_s, error))
 
     def tries(self, timeout_s: float) -> Tries:
-        """The tries of one request that begins now, all within ``timeout_s`` seconds."""
-        return Tries(self, self.clock() + timeout_s)
+        """The tries of one request that begins now, all within ``timeout_s`` seconds, which may be
+        infinite."""
+        return Tries(self, self.clock() + min(timeout_s, _LONGEST_S))
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:

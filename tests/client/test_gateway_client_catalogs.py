@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 
 import pytest
@@ -11,6 +12,7 @@ from patching.client import Catalog, Document, Gateway, Gone, NotFound, Precondi
 from patching.client._steps import Query, Steps
 from patching.client.errors import PreconditionRequired
 from patching.client.transport import HttpAnswer
+from tests.client.fake_documents import Opens
 from tests.service import RunningGateway
 
 
@@ -31,6 +33,18 @@ def test_all_pages_of_a_listing_are_of_one_revision(catalog: Catalog) -> None:
     assert (first.attributes, first.create_revision, first.revision) == ({"team": "x"}, 1, 7)
     assert catalog.put("a/1", "mine", if_match=listed[1]).changed
     assert [each.value for each in catalog.documents(revision=2)] == [0, 1]
+
+
+@pytest.mark.parametrize("timeout_s", [math.inf, 1e300, 1e10])
+def test_calls_may_take_as_long_as_they_like(
+    opens: Opens, service: RunningGateway, catalog: Catalog, timeout_s: float
+) -> None:
+    with opens(service.url, timeout_s=timeout_s) as gateway:
+        unhurried = gateway.catalog(catalog.name)
+        assert unhurried.put("k", 1).changed
+        unhurried.transact({"then": []})
+        assert unhurried.touch().changed
+        assert len(list(unhurried.commits())) == 2
 
 
 def test_several_documents_share_a_token(catalog: Catalog) -> None:
