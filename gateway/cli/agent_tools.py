@@ -214,7 +214,7 @@ class AgentTools:
         prefix = prefix or self.scope.prefix
         self.scope.require(prefix)
         limit = _within("limit", limit, 1, _KEYS_MAX)
-        query: list[tuple[str, str | int]] = [("select", "digest"), ("limit", limit)]
+        query: list[tuple[str, str | int]] = [("select", "key"), ("limit", limit)]
         query += [("prefix", prefix)] if prefix else []
         query += [("contains", contains)] if contains else [("delimiter", "/")]
         query += [("after", after)] if after else []

@@ -75,13 +75,14 @@ class _Scan(NamedTuple):
     at: int
     viewer: Viewer | None
     manager: str | None
+    digests: bool
 
     def is_known(self, record: Digested) -> bool:
-        """Whether the record has the wanted digest, or shows that there is none."""
+        """Whether the record has all that is wanted, or shows that there is no document."""
         if record.revision > self.at:
             return False
         digest = record.digest if self.manager is None else record.parts
-        return digest is not None or not record.exists
+        return digest is not None or not (record.exists and self.digests)
 
     def digest_of(self, record: Digested) -> str | None:
         return record.digest if self.manager is None else (record.parts or {}).get(self.manager)
@@ -113,16 +114,17 @@ class DigestListing:
         viewer: Viewer | None = None,
         names: Names = ANY_NAME,
         manager: str | None = None,
+        digests: bool = True,
     ) -> KeyDigestPage:
         """Like ``Listing.page``, with the same errors; a page has fewer documents if contents have
         to be read.
 
         With ``names``, a page may be empty although more follow. With ``manager``, the digests are
-        those of its parts.
+        those of its parts. Without ``digests``, none is made: no content is read for them.
         """
 
         def page(at: int) -> KeyDigestPage:
-            scan = _Scan(catalog, prefix, at, viewer, manager)
+            scan = _Scan(catalog, prefix, at, viewer, manager, digests)
             with memory.account().holding(memory.REPLY_BYTES):
                 if names.contain:
                     found = self._containing(scan, after, limit, names.contain.casefold())
@@ -281,7 +283,7 @@ class DigestListing:
         viewer = scan.viewer
         found: list[KeyDigest] = []
         contents = self._contents(scan, records)
-        digested = self._digested(scan.catalog, scan.at, scan.manager) if contents else None
+        digested = self._of_documents(scan) if contents else None
         for each in records:
             if scan.is_known(each):
                 if each.exists and (viewer is None or viewer.sees_past(each, each)):
@@ -294,6 +296,11 @@ class DigestListing:
             ):
                 found.append(digested(document))
         return found
+
+    def _of_documents(self, scan: _Scan) -> Callable[[DocumentRecord], KeyDigest]:
+        if not scan.digests:
+            return lambda document: KeyDigest(document.key, document.token, None, document.revision)
+        return self._digested(scan.catalog, scan.at, scan.manager)
 
     def _contents(self, scan: _Scan, records: Sequence[Digested]) -> Mapping[str, DocumentRecord]:
         """By key, the live documents of those records that don't have the wanted digest."""

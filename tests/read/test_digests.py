@@ -86,3 +86,6 @@ def test_a_page_ends_before_it_reads_too_many_contents(
     assert [each.key for each in page.documents] == ["a0"]
     rest = before.digests.page("c", prefix="", after="a5", limit=50, revision=None)
     assert len(rest.documents) == 6
+    alone = before.digests.page("c", prefix="", after="", limit=50, revision=12, digests=False)
+    assert [each.token for each in alone.documents] == [each for each, _ in listed(before).values()]
+    assert alone.next_after is None, "keys alone need no content"

@@ -107,7 +107,12 @@ class ListingRoutes(Routes):
             more = page.next_after
         else:
             page = self._gateway.digests.page(
-                catalog, revision=revision, viewer=viewer, names=names, **params
+                catalog,
+                revision=revision,
+                viewer=viewer,
+                names=names,
+                digests=select == "digest",
+                **params,
             )
             more = page.next_after
             if select is None:
