@@ -352,7 +352,8 @@ def _bases(ask: Ask, state: State) -> Iterator[str]:
         if action.deed == "attributes-patch":
             found = independent(action, base.attributes or {}, now.attributes or {})
         else:
-            found = independent(action, base.content, now.content, state.lists, base.owners)
+            owners = base.owners, now.owners
+            found = independent(action, base.content, now.content, state.lists, *owners)
         if found:
             yield tag
 

@@ -21,22 +21,35 @@ from .model_lists import (
     key_of,
     meet,
 )
-from .model_owners import Owners, leaves
+from .model_owners import NOBODY, Owners, leaves
 from .model_patches import operated, operated_by_key, tokens_of
 from .model_repeatables import REPEATABLES, Stamps
 
 
 def independent(
-    action: Action, base: Any, now: Any, lists: Lists = NO_LISTS, owners: Owners | None = None
+    action: Action,
+    base: Any,
+    now: Any,
+    lists: Lists = NO_LISTS,
+    owners: Owners = NOBODY,
+    owners_now: Owners = NOBODY,
 ) -> bool:
     """Whether no place that ``action`` reads or writes, on a document that was ``base`` and is
-    ``now``, has changed. ``owners`` are those of the base. See ``means`` for arrays that are no
-    ``lists``: patches that go into them are taken for independent."""
+    ``now``, has changed; both with their owners. See ``means`` for arrays that are no ``lists``:
+    patches that go into them are taken for independent."""
     changed = differing(base, now, lists)
     if action.deed == "apply":
         own = (action.value.manager, False)
-        owned = [tokens for tokens, names in (owners or {}).items() if own in names]
-        whole = [_outside_arrays(each, base) for each in owned]
+        then, since = (
+            [tokens for tokens, names in each.items() if own in names]
+            for each in (owners, owners_now)
+        )
+        wanted = leaves(action.value.content, lists)
+        for tokens in since:  # what it came to own, it would let go of
+            known = any(tokens[: len(each)] == each for each in then)
+            if not known and not any(_covers(each, wanted, tokens, lists) for each in wanted):
+                return False
+        whole = [_outside_arrays(each, base) for each in then]
         return not meet((*leaves(action.value.content), *whole), changed)
     if action.deed == "merge":
         return not meet([(name,) for name in action.value] or [()], changed)
@@ -44,6 +57,14 @@ def independent(
         return not meet(list(_by_key(action, base, lists)), changed)
     places, indexed = _by_index(action, base, lists)
     return not (meet(places, changed) or any(displaced(name, base, now) for name in indexed))
+
+
+def _covers(leaf: Tokens, wanted: Mapping[Tokens, Any], tokens: Tokens, lists: Lists) -> bool:
+    """Whether the wanted ``leaf`` is in the place of ``tokens``, or in or around that."""
+    if leaf[: len(tokens)] == tokens:
+        return True
+    is_empty = wanted[leaf] == {} or (wanted[leaf] == [] and leaf in {(each,) for each in lists})
+    return tokens[: len(leaf)] == leaf and not is_empty
 
 
 def means(ask: Ask, lists: Lists) -> list[Ask]:
