@@ -109,7 +109,8 @@ def test_an_operation_without_the_right_is_reported_as_not_applied(
             del given, named
             raise refusal
 
-        monkeypatch.setattr(store._on.catalogs, "bulk_write", refuse)
+        for write in ("bulk_write", "update_one"):
+            monkeypatch.setattr(store._on.catalogs, write, refuse)
         with pytest.raises(Unsent):
             store.claim(["c"], Claim("a", 50))
         gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=300))

@@ -245,15 +245,11 @@ class LoopPart(StorePart):
     def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
         # With upsert, a lost move is an error of that catalog alone: the filter doesn't match the
         # head, and its name can't be inserted a second time.
-        updates = [
-            UpdateOne(
-                records.moved_from(move) | records.in_line(move),
-                records.head_move(move),
-                upsert=True,
-            )
+        upserts = [
+            (records.moved_from(move) | records.in_line(move), records.head_move(move))
             for move in moves
         ]
-        results = self._on.bulk_each(self._on.catalogs.bulk_write, updates)
+        results = self._on.upsert_each(self._on.catalogs, upserts)
         moved: dict[str, MoveResult] = {move.catalog: Moved.WON for move in moves}
         moved |= {moves[index].catalog: Moved.LOST for index in results.taken}
         moved |= {moves[index].catalog: each for index, each in results.rejected.items()}

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock, Thread
 from typing import Any, Final, Self, TypeVar
 
@@ -31,8 +32,9 @@ import pymongo
 from bson.errors import InvalidDocument
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
-from pymongo import MongoClient
+from pymongo import MongoClient, UpdateOne
 from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import (
     BulkWriteError,
@@ -332,15 +334,29 @@ class Connection:
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> BulkResults:
         """Run a bulk; return the result of each operation. StoreUnreachable: all are in doubt."""
+        return self._each(partial(bulk_write, operations, ordered=ordered), len(operations))
+
+    def upsert_each(
+        self, of: Collection[Record], upserts: Sequence[tuple[Record, Record]]
+    ) -> BulkResults:
+        """Run upserts, pairs of a filter and an update, as ``bulk_each`` does. A single one isn't
+        sent as a bulk, which takes the driver a fifth longer."""
+        if len(upserts) == 1:
+            return self._each(partial(of.update_one, *upserts[0], upsert=True), 1)
+        return self.bulk_each(of.bulk_write, [UpdateOne(*each, upsert=True) for each in upserts])
+
+    def _each(self, send: Callable[..., Any], operations: int) -> BulkResults:
         yield_if_over()
         with self.writing() as session:
             try:
-                bulk_write(operations, ordered=ordered, session=session)
+                send(session=session)
             except BulkWriteError as error:
                 return _results(error)
+            except WriteError as error:
+                return _results_of({0: error.details or {"code": error.code}})
             except InvalidDocument as error:
                 # One operation is too large to be sent; those before it may have been sent.
-                if len(operations) > 1:
+                if operations > 1:
                     raise StoreUnreachable(
                         "an operation of a bulk is too large to be sent"
                     ) from error
@@ -452,7 +468,11 @@ def _results(error: BulkWriteError) -> BulkResults:
     details = error.details or {}
     if unconfirmed := details.get("writeConcernErrors", []):
         raise StoreUnreachable(_bulk_failure(map(_reason, unconfirmed))) from None
-    failures = {each["index"]: each for each in details.get("writeErrors", [])}
+    return _results_of({each["index"]: each for each in details.get("writeErrors", [])})
+
+
+def _results_of(failures: Mapping[int, Mapping[str, Any]]) -> BulkResults:
+    """By the operations' positions, what the server says of those that failed."""
     others = {n: each for n, each in failures.items() if not _has_name_taken(each)}
     return BulkResults(
         failures.keys() - others.keys(),
