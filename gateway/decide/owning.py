@@ -12,7 +12,7 @@ import patching.ownership
 from gateway.decide.draft import DELETED, Draft, patched, size_bound
 from patching import ABSENT, Json, Limits, Lists
 from patching.list_rules import Rules, kind, members, within
-from patching.owners import OwnerTree
+from patching.owners import OwnerTree, Tree, tokens_of, tree_of
 from patching.ownership import Contested
 from patching.pointers import Tokens, is_within
 
@@ -154,9 +154,9 @@ def pointers_gained(
     """The pointers of the leaves that the manager doesn't want, and came to own since ``base``: the
     client didn't know that the apply would let go of them."""
     known = frozenset(_owned_by(edit.manager, base))
-    for tokens in _owned_by(edit.manager, now):
-        if not is_within(tokens, known) and not _is_wanted(edit.wanted, tokens, lists):
-            yield patching.join_pointer(tokens)
+    gained = [each for each in _owned_by(edit.manager, now) if not is_within(each, known)]
+    for tokens in _unwanted(tree_of((each, 0) for each in gained), edit.wanted, lists):
+        yield patching.join_pointer(tokens)
 
 
 def _owned_by(manager: str, owners: OwnerTree | None) -> Iterator[Tokens]:
@@ -165,15 +165,18 @@ def _owned_by(manager: str, owners: OwnerTree | None) -> Iterator[Tokens]:
             yield tokens
 
 
-def _is_wanted(wanted: Json, tokens: Tokens, rules: Rules) -> bool:
-    for token in tokens:
-        inside = members(wanted, rules)
-        if not inside:
-            return kind(wanted, rules) is None  # a leaf in its place
-        if token not in inside:
-            return False
-        wanted, rules = inside[token], within(wanted, rules, token)
-    return True
+def _unwanted(tree: Tree, wanted: Json, rules: Rules) -> Iterator[Tokens]:
+    """The leaves of ``tree`` that aren't in ``wanted``, unless it has a leaf in their place."""
+    inside = members(wanted, rules) or {}
+    if isinstance(tree, int) or not (inside or kind(wanted, rules)):
+        return
+    for name, below in tree.items():
+        if name in inside:
+            found = _unwanted(below, inside[name], within(wanted, rules, name))
+        else:
+            found = tokens_of(below)
+        for tokens in found:
+            yield (name, *tokens)
 
 
 def _above_lists(tokens: tuple[str, ...], base: Json) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from gateway.model import SETTINGS_KEY, CommitRecord, DocumentRecord
 from gateway.state.replay import advance, advance_all
 from gateway.store.mongodb.records import commit_from, commit_record
 from patching import ABSENT
+from patching.list_rules import ArraySet
 from patching.owners import Ownership, OwnerTree, changed_owners
 from tests.cases import cases
 from tests.without_http import (
@@ -286,6 +287,26 @@ def test_an_apply_is_not_rebased_over_what_its_manager_came_to_own_since(catalog
         failed = refused(catalog.write(want(wanted), **terms), ConditionFailed)
         assert set(failed.conflict.overlap) == set(overlap)
     assert isinstance(catalog.write(want({"y": 1, "tags": ["a"], "o": 5}), **terms), Applied)
+
+
+def test_what_a_manager_gained_is_compared_with_a_list_once_however_much_it_is(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took time that grew with the square: some thousand items were too much work for ever."""
+    arrays: list[dict[str, Any]] = [{"keys": "*", "pointer": "/tags", "set": True}]
+    catalog.settings = a_document({"arrays": arrays}, SETTINGS_KEY, revision=0)
+    tags = [str(number) for number in range(40)]
+    catalog.write(put({"x": 1, "tags": tags}))
+    token = catalog.documents["k"].token  # type: ignore[union-attr]
+    terms = {"conditions": Preconditions(if_match=frozenset({token})), "rebase": True}
+    catalog.write(want({"tags": tags}))
+    named: list[Any] = []
+    address_of = ArraySet.address_of
+    monkeypatch.setattr(
+        ArraySet, "address_of", lambda rule, item: named.append(item) or address_of(rule, item)
+    )
+    assert isinstance(catalog.write(want({"x": 2, "tags": tags}), **terms), Applied)
+    assert len(named) < len(tags) ** 2
 
 
 def test_newly_declared_lists_do_not_turn_a_no_op_into_a_change(catalog: Catalog) -> None:
