@@ -82,7 +82,7 @@ def refuse_forbidden(request: Request, find: Find) -> None:
         try:
             require_editable(request.by, request.catalog, each.key, document.attributes, each.edit)
         except DocumentForbidden as error:
-            error.action = index if len(request.edits) > 1 else None
+            error.action = index if request.is_transaction or len(request.edits) > 1 else None
             raise
 
 

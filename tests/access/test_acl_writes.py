@@ -155,6 +155,8 @@ def test_the_refusal_names_the_action_at_fault(people: People) -> None:
     bob = people("bob")
     refused = problem(WRITES["second_action"](bob), 403, "forbidden")
     assert (refused["action"], refused["right"]) == (1, "write")
+    for action in ACTIONS:
+        assert problem(bob.transaction(then=[action]), 403, "forbidden")["action"] == 0
     else_get = problem(WRITES["else_get"](bob), 403, "forbidden")
     assert (else_get["action"], else_get["branch"], else_get["right"]) == (0, "else", "read")
 
