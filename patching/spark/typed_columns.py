@@ -48,13 +48,13 @@ def schema_by_sample(frame: DataFrame, sample: int = SAMPLE) -> StructType:
     """The common schema of the first ``sample`` documents: all members, nested ones too, with types
     that hold all values. ValueError if there are no documents, or if one isn't an object."""
     texts = [row["value"] for row in frame.select("value").limit(sample).collect()]
+    if not texts:
+        raise ValueError("there are no documents: give a schema")
     schema = F.schema_of_json(F.lit(f"[{','.join(texts)}]"))
     found = frame.sparkSession.range(1).select(schema).first()
     assert found is not None
     kind = DataType.fromDDL(found[0])
     element = cast(ArrayType, kind).elementType
-    if not texts:
-        raise ValueError("there are no documents: give a schema")
     if not isinstance(element, StructType):
         raise ValueError(f"not all of the first {len(texts)} documents are objects: give a schema")
     return element
