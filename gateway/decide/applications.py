@@ -75,7 +75,7 @@ class Application(msgspec.Struct, frozen=True):
     last, at ``begun_us``, and ``finished`` is the last one that was finished; None: there was none.
     ``kept_s`` is how long keys were remembered when the version was begun; None if a gateway that
     didn't record it began it. ``keys`` says how those of the version are made; None if its begin
-    didn't say. ``ended``: the runs of the version that are over."""
+    didn't say. ``ended``: the runs of the version that were ended last."""
 
     scope: str
     principals: tuple[str, ...]
@@ -183,7 +183,8 @@ def records_after_step(
             _require_shared(step.name, record, by)
     else:
         _require_shared(step.name, record, by)
-        _require_named(step, record, by)
+        if not step.ended:  # that relies on nothing that others finished
+            _require_named(step, record, by)
     after = None if step.forgets else _advanced(step, record, by, term)
     return _edit(document, step.name, after, leaves)
 

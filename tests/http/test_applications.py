@@ -450,3 +450,16 @@ def test_nothing_is_applied_for_an_ended_run_while_others_go_on(
     assert answer_to(ann, late)["changed"], "so many runs are remembered"
     assert stepped(ann, "etl", 2, run="1f").get_json()["ended"] == []
     assert log() == ["a", "b", "late"]
+
+
+def test_a_run_is_ended_without_naming_who_came_to_share_the_application(
+    service: Service, ann: Caller, log: Callable[[], list[Any]]
+) -> None:
+    """Its late lines would be applied: who ends it relies on nothing that others do."""
+    fence = stepped(ann, "etl", 1, run="1f").get_json()["fence"]
+    root = service.caller("root", "admin:*")
+    assert root.send("PUT", ETL, {"principals": ["ann", "bob"]}).status_code == 200
+    assert stepped(ann, "etl", 1, run="1f", ended=True).get_json()["ended"] == ["1f"]
+    assert code(answer_to(ann, appended("late", fence))) == "application_conflict"
+    assert log() == []
+    refused(ann, 1)
