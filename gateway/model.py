@@ -8,9 +8,10 @@ written out yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, Self, cast
 
 import msgspec
 
@@ -268,6 +269,29 @@ class CommitRecord(msgspec.Struct, frozen=True):
     def change_of(self, key: str) -> ChangeRecord:
         """The commit's change of ``key``. Raises StopIteration if there is none."""
         return next(change for change in self.changes if change.key == key)
+
+
+class Keys(NamedTuple):
+    """Keys, which are found one by one, and by prefix, without going through all of them: there may
+    be thousands of keys, and of those who look for some."""
+
+    each: frozenset[str]
+    ascending: Sequence[str]
+
+    @classmethod
+    def of(cls, keys: Iterable[str]) -> Self:
+        each = frozenset(keys)
+        return cls(each, sorted(each))
+
+    def has_under(self, prefix: str) -> bool:
+        at = bisect_left(self.ascending, prefix)
+        return at < len(self.ascending) and self.ascending[at].startswith(prefix)
+
+    def under(self, prefix: str) -> Sequence[str]:
+        """Those with ``prefix``, ascending."""
+        first = bisect_left(self.ascending, prefix)
+        end = bisect_left(self.ascending, True, first, key=lambda key: not key.startswith(prefix))
+        return self.ascending[first:end]
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ was read before it changed, the move of the head is lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -27,7 +28,6 @@ from gateway.decide.ranges import (
     Ranges,
     RangeUnchanged,
     documents_to_list,
-    is_under,
 )
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.recording import refused_too_heavy
@@ -37,21 +37,25 @@ from gateway.limits import MIB
 from gateway.memory import Account
 from gateway.meters import Meters
 from gateway.model import (
+    OWN_KEYS,
     WITHHELD,
     BareDocument,
     CommitRecord,
     DocumentRecord,
     Head,
+    Keys,
     Reply,
     token_revision,
 )
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.replay import (
+    Changes,
     HistoryIncomplete,
     WrongBase,
     bare_after,
     bare_rebuilt,
+    changes_by_key,
     laid_over,
     listed_range,
     read_large,
@@ -260,7 +264,7 @@ def _keys_to_check(
         if not log or log[-1].revision != written:
             return nothing
         commits += log
-    changed = _keys_changed_in(commit for commit in commits if commit.revision > since)
+    changed = {change.key for c in commits if c.revision > since for change in c.changes}
     return nothing if len(changed) > _CHANGED_MAX else (since, frozenset(changed), cached.revision)
 
 
@@ -514,24 +518,24 @@ def _read_ranges(
     wanted: dict[str, int] = {}
     changes: dict[tuple[str, int], RangeChange] = {}
     ahead = _valid_ahead(store, view, requests[:count])
+    tail = _TailRanges(view.tail)
     for query in queries:
         if not isinstance(query, RangeUnchanged):
             wanted[query.prefix] = max(wanted.get(query.prefix, 0), documents_to_list(query))
         else:
-            change = changed_since(store, cache, view, query, ahead.get(query))
+            change = changed_since(store, cache, view, tail, query, ahead.get(query))
             changes[query.prefix, query.since] = change
-    keys = {key for request in requests[:count] for key in request.keys}
-    keys.update(_keys_changed_in(view.tail))
+    keys = _documents(chain(tail.changes, *(request.keys for request in requests[:count])))
     listed: dict[str, ListedRange] = {}
     # The deletion of a whole catalog may be of more documents.
     whole = [query.most for query in queries if isinstance(query, RangeListing) and query.most]
     room = max(_LISTED_MAX, *whole) + 1 if whole else _LISTED_MAX
     for prefix, needed in wanted.items():
         # Each of these keys may turn out to be a listed document that is gone.
-        limit = needed + sum(is_under(key, prefix) for key in keys)
+        limit = needed + len(keys.under(prefix))
         if limit > room and count > 1:
             return _read_ranges(store, cache, view, requests[:1])
-        found = _list(store, cache.meters, view, prefix, min(limit, room))
+        found = _list(store, cache.meters, view, tail, prefix, min(limit, room))
         if found is None:
             return None
         room -= len(found.documents)
@@ -552,8 +556,36 @@ def _valid_ahead(
     return {each.compare: each for each in read_ahead if ids.get(each.at) == each.last}
 
 
+def _documents(keys: Iterable[str]) -> Keys:
+    return Keys.of(key for key in keys if key not in OWN_KEYS)
+
+
+class _TailRanges:
+    """The changes of a tail, by key and by range."""
+
+    def __init__(self, tail: Sequence[CommitRecord]) -> None:
+        self.changes = changes_by_key(tail)
+        self.keys = _documents(self.changes)
+        self._of_commits = [
+            (commit.revision, _documents(change.key for change in commit.changes))
+            for commit in reversed(tail)
+        ]
+
+    def newest_under(self, prefix: str, since: int) -> int | None:
+        """The newest revision above ``since`` that changed the range; None without one."""
+        for revision, keys in self._of_commits:
+            if revision > since and keys.has_under(prefix):
+                return revision
+        return None
+
+
 def changed_since(
-    store: Store, cache: Cache, view: View, compare: RangeUnchanged, ahead: KnownChange | None
+    store: Store,
+    cache: Cache,
+    view: View,
+    tail: _TailRanges,
+    compare: RangeUnchanged,
+    ahead: KnownChange | None,
 ) -> RangeChange:
     """What is known of a range's changes since the compare's revision, up to the view. That
     revision may be above the view's, because earlier requests of the batch may reach it.
@@ -568,9 +600,9 @@ def changed_since(
     known, at = cache.changed_under(view.catalog, prefix, since, view.revision)
     if known:
         return RangeChange(at)
-    for commit in reversed(view.tail):
-        if commit.revision > since and any(is_under(c.key, prefix) for c in commit.changes):
-            return RangeChange(commit.revision)
+    at = tail.newest_under(prefix, since)
+    if at is not None:
+        return RangeChange(at)
     written = view.revision - len(view.tail)
     if since >= written:
         return RangeChange(None)
@@ -580,11 +612,9 @@ def changed_since(
     return RangeChange(at, head.floor if head is not None and head.floor > since else 0)
 
 
-def _keys_changed_in(commits: Iterable[CommitRecord]) -> set[str]:
-    return {change.key for commit in commits for change in commit.changes}
-
-
-def _list(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> ListedRange | None:
+def _list(
+    store: Store, meters: Meters, view: View, tail: _TailRanges, prefix: str, limit: int
+) -> ListedRange | None:
     """The range's documents as of the view, at most ``limit`` of those stored. None: the head has
     moved on. Raises HistoryIncomplete."""
     found: Scanned[BareDocument] = Scanned(is_whole=False)
@@ -594,31 +624,25 @@ def _list(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> 
         return None
     is_whole = found.is_whole
     live = {document.key: document for document in found}
-    for key in _keys_changed_in(view.tail):
-        if is_under(key, prefix):
-            try:
-                after = overlaid(live.pop(key, None), key, view.tail)
-            except HistoryIncomplete:
-                if is_whole:
-                    raise
-                continue  # its key is beyond those that were listed
-            except WrongBase as error:
-                after = bare_rebuilt(store, meters, view.catalog, key, view.tail, error)
-            if after is not None and after.exists:
-                live[key] = after
+    for key in tail.keys.under(prefix):
+        try:
+            after = overlaid(live.pop(key, None), tail.changes[key])
+        except HistoryIncomplete:
+            if is_whole:
+                raise
+            continue  # its key is beyond those that were listed
+        except WrongBase as error:
+            after = bare_rebuilt(store, meters, view.catalog, key, view.tail, error)
+        if after is not None and after.exists:
+            live[key] = after
     return ListedRange(live, is_whole)
 
 
-def overlaid(
-    stored: BareDocument | None, key: str, tail: Sequence[CommitRecord]
-) -> BareDocument | None:
-    """The document as the tail leaves it. What the tail did before its last deletion or beginning
-    of the document is left out, because a stored tombstone isn't listed."""
-    for index in range(len(tail) - 1, -1, -1):
-        commit = tail[index]
-        for change in commit.changes:
-            if change.key == key and (
-                change.action == "delete" or change.begins_at(commit.revision)
-            ):
-                return bare_after(stored, key, tail[index:])
-    return bare_after(stored, key, tail)
+def overlaid(stored: BareDocument | None, changes: Changes) -> BareDocument | None:
+    """The document as its ``changes`` in the tail leave it. What came before its last deletion or
+    beginning is left out, because a stored tombstone isn't listed."""
+    for index in range(len(changes) - 1, -1, -1):
+        commit, change = changes[index]
+        if change.action == "delete" or change.begins_at(commit.revision):
+            return bare_after(stored, changes[index:])
+    return bare_after(stored, changes)

@@ -12,16 +12,15 @@ catalog's history; those watchers get an error, and nothing more.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol
 
 from gateway import memory
 from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.limits import MIB, WatchLimits
-from gateway.model import SETTINGS_KEY, CommitRecord, Head, follows
+from gateway.model import SETTINGS_KEY, CommitRecord, Head, Keys, follows
 from gateway.read.history import COUNTED_MAX, map_records, require_all, require_count
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
@@ -141,23 +140,6 @@ class Channel:
 
 # Encodes a commit once for all watchers, to bytes that only the layer above can read.
 Encode = Callable[[CommitRecord], bytes]
-
-
-class Keys(NamedTuple):
-    """Keys, which are found one by one, and by prefix, without going through all of them: there may
-    be thousands of watchers, and of keys."""
-
-    each: frozenset[str]
-    ascending: Sequence[str]
-
-    @classmethod
-    def of(cls, keys: Iterable[str]) -> Self:
-        each = frozenset(keys)
-        return cls(each, sorted(each))
-
-    def has_under(self, prefix: str) -> bool:
-        at = bisect_left(self.ascending, prefix)
-        return at < len(self.ascending) and self.ascending[at].startswith(prefix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,16 +149,15 @@ class AclLookup:
     ) -> dict[tuple[str, str], BareDocument | None]:
         """The documents and tombstones of some of ``names``, at least one; None: there is none."""
         stored, left = stored_bare_documents(self._store, names)
+        by_catalog: dict[str, dict[str, BareDocument | None]] = {}
+        for catalog, key in set(names).difference(left):
+            by_catalog.setdefault(catalog, {})[key] = stored.get((catalog, key))
         return {
-            (catalog, key): bare_laid_over(
-                self._store,
-                self._meters,
-                catalog,
-                key,
-                stored.get((catalog, key)),
-                heads[catalog].tail,
-            )
-            for catalog, key in set(names).difference(left)
+            (catalog, key): document
+            for catalog, its in by_catalog.items()
+            for key, document in bare_laid_over(
+                self._store, self._meters, catalog, its, heads[catalog].tail
+            ).items()
         }
 
     def forget(self, catalog: str) -> None:

@@ -389,34 +389,50 @@ def _content_after(
     return content
 
 
-def bare_after(
-    document: BareDocument | None, key: str, commits: Iterable[CommitRecord]
-) -> BareDocument | None:
-    """``advance_all`` of a document without its content. Of the base, only the revision is checked.
+# The changes of one key, ascending, each with its commit.
+Changes = Sequence[tuple[CommitRecord, ChangeRecord]]
+
+
+@interruptible
+def changes_by_key(
+    commits: Iterable[CommitRecord], keys: Collection[str] | None = None
+) -> Mapping[str, Changes]:
+    """By key, the changes of ``commits``, ascending; only those of ``keys``, if given. Thousands of
+    keys are looked up in as many changes, so that must not be done one key after the other."""
+    found: dict[str, list[tuple[CommitRecord, ChangeRecord]]] = {}
+    for commit in commits:
+        for change in commit.changes:
+            if keys is None or change.key in keys:
+                found.setdefault(change.key, []).append((commit, change))
+    return found
+
+
+def bare_after(document: BareDocument | None, changes: Changes) -> BareDocument | None:
+    """``advance_all`` of a document without its content, by all its changes. Of the base, only the
+    revision is checked.
 
     Raises HistoryIncomplete and WrongBase as ``advance`` does.
     """
-    for commit in commits:
-        for change in commit.changes:
-            if change.key == key and (document is None or document.revision < commit.revision):
-                attributes = change.attributes
-                if change.is_reduced:
+    for commit, change in changes:
+        if document is None or document.revision < commit.revision:
+            attributes = change.attributes
+            if change.is_reduced:
+                raise HistoryIncomplete
+            if attributes is None and not change.begins_at(commit.revision):
+                if document is None:
                     raise HistoryIncomplete
-                if attributes is None and not change.begins_at(commit.revision):
-                    if document is None:
-                        raise HistoryIncomplete
-                    if change.base_revision not in (0, document.revision):
-                        found = f"the document at revision {document.revision}"
-                        raise WrongBase(key, commit, found)
-                    attributes = document.attributes
-                acl = (attributes or {}).get("acl")
-                document = BareDocument(
-                    key,
-                    commit.revision,
-                    change.create_revision,
-                    change.action != "delete",
-                    None if acl is None else {"acl": acl},
-                )
+                if change.base_revision not in (0, document.revision):
+                    found = f"the document at revision {document.revision}"
+                    raise WrongBase(change.key, commit, found)
+                attributes = document.attributes
+            acl = (attributes or {}).get("acl")
+            document = BareDocument(
+                change.key,
+                commit.revision,
+                change.create_revision,
+                change.action != "delete",
+                None if acl is None else {"acl": acl},
+            )
     return document
 
 
@@ -424,15 +440,18 @@ def bare_laid_over(
     store: Store,
     meters: Meters,
     catalog: str,
-    key: str,
-    stored: BareDocument | None,
+    stored: Mapping[str, BareDocument | None],
     tail: Sequence[CommitRecord],
-) -> BareDocument | None:
-    """``laid_over`` of one document without its content."""
-    try:
-        return bare_after(stored, key, tail)
-    except WrongBase as error:
-        return bare_rebuilt(store, meters, catalog, key, tail, error)
+) -> dict[str, BareDocument | None]:
+    """``laid_over`` of documents without their content."""
+    changes = changes_by_key(tail, stored.keys())
+    after = dict(stored)
+    for key, its in changes.items():
+        try:
+            after[key] = bare_after(stored[key], its)
+        except WrongBase as error:
+            after[key] = bare_rebuilt(store, meters, catalog, key, tail, error)
+    return after
 
 
 def bare_rebuilt(

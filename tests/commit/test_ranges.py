@@ -14,19 +14,28 @@ from gateway.commit import inputs
 from gateway.decide.compares import Compare, IsUnchanged
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, Edit, KeyEdit, Touch
-from gateway.decide.ranges import KnownChange, RangeAbsent, RangeChange, RangeCount, RangeUnchanged
+from gateway.decide.ranges import (
+    KnownChange,
+    RangeAbsent,
+    RangeChange,
+    RangeCount,
+    RangeDeletion,
+    RangeUnchanged,
+)
 from gateway.decide.request import Applied, Outcome, Request, Unchanged
 from gateway.errors import ConditionFailed, DeadlineExceeded, RevisionCompacted
 from gateway.limits import ServiceLimits
-from gateway.model import SETTINGS_KEY
+from gateway.model import SETTINGS_KEY, ChangeRecord, Head
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import cache as cached
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader
 from gateway.store.contract import ForeignRecord, Store, StoreUnreachable
+from tests.counted import Counted
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import compaction_of, wait_until_written
+from tests.store.contract_suite import commit
 from tests.without_http import RULES, WatchedStore, applied, ask, once, put, refused
 
 TOUCH = (KeyEdit(SETTINGS_KEY, Touch()),)
@@ -193,6 +202,22 @@ def test_a_count_lists_no_more_documents_than_it_needs(world: _World) -> None:
     told = refused(outcomes[-1], ConditionFailed).conflict.compares[0].reason
     assert told.startswith("there are at least ")
     assert told.endswith(", not fewer than 20")
+
+
+def test_a_large_tail_is_not_gone_through_for_each_key_or_range() -> None:
+    """A round held its worker up for as long as the keys of the tail, squared."""
+    changes = Counted(ChangeRecord(f"a/{n:03}", "put", 1, value=1) for n in range(300))
+    store, limits = MemoryStore(), ServiceLimits()
+    store._heads["c"] = Head("c", 1, tail=(commit(1, changes=changes),))
+    cache = Cache(ThreadRuntime(), limits)
+    HeadReader(cast(Store, store), cache, limits).observe(["c"])
+    looks = [RangeUnchanged(f"b{number}", 0) for number in range(30)]
+    counts = [RangeCount(f"a/{number:02}", "less", 5) for number in range(30)]
+    requests = [ask(put(1), "b", compare=(*looks, *counts)), ask(RangeDeletion("a/"), "")]
+    changes.seen = 0
+    view = inputs.read_views(cast(Store, store), cache, {"c": requests}, memory.account())["c"]
+    assert changes.seen < 10 * len(changes)
+    assert len(view.ranges.listed["a/00"].documents) == 10
 
 
 def test_a_document_newer_than_the_head_forces_a_new_read(world: _World) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.feed.channel import EncodedCommit, Keys, Selection
-from gateway.model import CommitRecord, Head
+from gateway.feed.channel import EncodedCommit, Selection
+from gateway.model import CommitRecord, Head, Keys
 from gateway.store.contract import ForeignRecord, StoreUnreachable
 from tests.feed.feed_world import EVERYTHING, STEP_S, World, remaining_revisions, revisions, world
 

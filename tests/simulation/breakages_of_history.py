@@ -47,7 +47,7 @@ def compare_before_the_batch(self: Any, compared: Any, state: Any) -> list[Any]:
 _overlaid, _changed = inputs.overlaid, inputs.changed_since
 
 
-def ranges_as_stored(stored: Any, key: str, tail: object) -> Any:  # noqa: ARG001
+def ranges_as_stored(stored: Any, changes: object) -> Any:  # noqa: ARG001
     return stored
 
 

@@ -74,7 +74,7 @@ def test_a_change_reduced_by_a_sweep_is_not_applied(action: Any) -> None:
         with pytest.raises(HistoryIncomplete):
             advance(document, made(rest), rest)
     with pytest.raises(HistoryIncomplete):
-        bare_after(None, "k", [made(rest)])
+        bare_after(None, [(made(rest), rest)])
 
 
 @pytest.fixture
