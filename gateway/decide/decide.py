@@ -368,6 +368,7 @@ class RequestDecision:
             self._settings.lists,
             self._items,
             otherwise=otherwise,
+            is_empty=self.state.deleted or not self.state.revision,
         )
         try:
             if len(edits) == 1 and not edits[0].when and EDIT_KINDS[type(edits[0].edit)].is_of_one:
@@ -396,6 +397,8 @@ class RequestDecision:
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from, drafts)
+        if drafts.lists is not self._settings.lists:
+            self._settings = replace(self._settings, lists=drafts.lists)
         for key, each in changed.items():
             self._require_fit(key, each.draft)
         skipped, left_out = drafts.skipped, drafts.left_out
@@ -435,8 +438,7 @@ class RequestDecision:
             refuse_oversized(draft, self._batch.rules)
         if key == SETTINGS_KEY:
             after = parse_settings(draft.content)
-            state = self.state
-            require_held(self.request, self._settings, after, state.revision, state.written_since)
+            require_held(self.request, self._settings, after, self.state.written_since)
         elif draft.action == "attributes" or key == APPLICATIONS_KEY:
             return
         elif (settings := self._settings) is not NO_SETTINGS:

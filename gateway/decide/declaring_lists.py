@@ -79,7 +79,6 @@ def require_held(
     request: Request,
     before: CatalogSettings,
     after: CatalogSettings,
-    revision: int,
     written: Callable[[int], list[DocumentRecord | None] | None],
 ) -> None:
     """Let the settings ``after`` declare lists only if no document breaks them.
@@ -88,7 +87,7 @@ def require_held(
     ListsUnchecked if the documents have to be checked first, and DocumentsBreakSettings.
     """
     declared = after.lists
-    if not request.checks_lists or not declared.adds_to(before.lists) or revision == 0:
+    if not request.checks_lists or not declared.adds_to(before.lists):
         return
     documents = None if request.lists_checked is None else written(request.lists_checked)
     if documents is None:

@@ -59,6 +59,7 @@ from gateway.decide.owning import (
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement, is_under
 from gateway.decide.request import Request
 from gateway.decide.reverting import Revert, RevertContext, reverted
+from gateway.decide.settings import parse_settings
 from gateway.errors import (
     ChangedSince,
     CommitError,
@@ -68,7 +69,7 @@ from gateway.errors import (
     refusal_of,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import Attributes, DocumentRecord, Skipped, living
+from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord, Skipped, living
 from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
 from patching.extended import CommitStamp
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
@@ -83,7 +84,8 @@ _encode = msgspec.json.Encoder().encode
 class RequestDrafts:
     """One request's drafts of documents, which it found in ``state``.
 
-    They are to be committed at the next revision, at ``time_us``. The catalog declares ``lists``.
+    They are to be committed at the next revision, at ``time_us``. The catalog declares ``lists``;
+    if it ``is_empty``, those of new settings hold at once, also for documents that come with them.
     ``otherwise``: the edits are those of the request's ``otherwise``.
 
     ``work_bytes`` is the work done so far, in bytes of documents, including that of a failed edit.
@@ -101,10 +103,12 @@ class RequestDrafts:
         items: Items,
         *,
         otherwise: bool,
+        is_empty: bool,
     ) -> None:
         self._request = request
         self._otherwise = otherwise
-        self._lists = lists
+        self.lists = lists
+        self._is_empty = is_empty
         self._items = items
         self._catalog = request.catalog
         self._by = request.by
@@ -249,6 +253,8 @@ class RequestDrafts:
     def _set(self, key: str, draft: Draft) -> None:
         if draft.content is ABSENT:
             self._deleted.add(key)
+        elif key == SETTINGS_KEY and self._is_empty:
+            self.lists = parse_settings(draft.content).lists
         self._drafts[key] = draft
 
     def _differs(self, key: str, draft: Draft) -> bool:
@@ -281,7 +287,7 @@ class RequestDrafts:
         return patched(draft, content, size_bytes, patch)
 
     def _lists_of(self, key: str) -> Lists:
-        return NO_LISTS if self._lists is NO_DECLARATIONS else self._lists.lists_of(key)
+        return NO_LISTS if self.lists is NO_DECLARATIONS else self.lists.lists_of(key)
 
     def _lists_for(self, each: KeyEdit) -> Lists:
         """The lists whose items the edit names by key. None of them for an RFC 6902 patch if its

@@ -58,7 +58,7 @@ class RevertReads:
 
     def of_revisions(self, revisions: Collection[int], terms: RevertTerms) -> list[KeyEdit]:
         """The edits that undo the commits that made ``revisions``. With an empty prefix, these
-        include the catalog's settings."""
+        include the catalog's settings, which come first: documents may come back under them."""
         made: dict[str, list[int]] = {}
         with as_unavailable():
             for revision in sorted(set(revisions), reverse=True):
@@ -68,7 +68,7 @@ class RevertReads:
                 _require_few(len(made), terms)
             undos = _Undos(terms)
             memory.account().take(memory.REPLY_BYTES)
-            for key, newest_first in made.items():
+            for key, newest_first in sorted(made.items()):
                 undos.add(key, self._runs(terms.catalog, key, newest_first))
             memory.account().give_back(memory.REPLY_BYTES)
             oldest = min(revisions)

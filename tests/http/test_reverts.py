@@ -259,6 +259,35 @@ class TestUndo:
         assert (read["settings"], read["revision"]) == ({"schemas": {"x": {}}}, 6)
         assert [value(catalog, key) for key in "abc"] == [{"key": key} for key in "abc"]
 
+    def test_a_deleted_catalog_is_restored_with_the_owners_of_the_items_of_its_lists(
+        self, catalog: Catalog
+    ) -> None:
+        settings = {"arrays": [{"keys": "*", "pointer": "/f", "item_key": ["id"]}]}
+        catalog.client.put(catalog.path, json=settings)
+        for n, manager in enumerate(("one", "two")):
+            action = {
+                "action": "apply",
+                "key": "k",
+                "manager": manager,
+                "value": {"f": [{"id": n}]},
+            }
+            transact(catalog, action)
+        owners = catalog.client.get(f"{catalog.path}/owners/k").get_json()["owners"]
+        assert [len(each["owners"]) for each in owners] == [1, 1]
+        catalog.client.delete(catalog.path)
+        revert(catalog, 4)
+        assert catalog.client.get(catalog.path).get_json()["settings"] == settings
+        assert catalog.client.get(f"{catalog.path}/owners/k").get_json()["owners"] == owners
+
+    def test_a_list_of_a_deleted_catalog_is_checked_when_it_is_restored(
+        self, catalog: Catalog
+    ) -> None:
+        catalog.put({"f": [1, 1]})
+        settings = {"arrays": [{"keys": "*", "pointer": "/f", "set": True}]}
+        catalog.client.put(f"{catalog.path}?check_documents=false", json=settings)
+        catalog.client.delete(catalog.path)
+        problem(send(catalog, {"revisions": [3]}), 422, "list_violation")
+
 
 class TestRestore:
     def test_documents_are_restored_to_an_earlier_revision(self, catalog: Catalog) -> None:
