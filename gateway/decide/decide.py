@@ -40,7 +40,7 @@ from gateway.decide.request import (
     named_keys,
     replaced_keys,
 )
-from gateway.decide.settings import NO_SETTINGS, parse_settings
+from gateway.decide.settings import NO_SETTINGS
 from gateway.errors import (
     AboveLimit,
     CommitError,
@@ -52,6 +52,7 @@ from gateway.errors import (
 from gateway.limits import MIB
 from gateway.model import (
     APPLICATIONS_KEY,
+    OWN_KEYS,
     SETTINGS_KEY,
     CommitRecord,
     DocumentRecord,
@@ -59,6 +60,7 @@ from gateway.model import (
     living,
 )
 from patching import ABSENT
+from patching.list_declarations import ListDeclarations
 
 # Once a batch has worked through this many bytes of documents, it ends: it holds up everybody else.
 _BATCH_WORK_BYTES_MAX = 32 * MIB
@@ -368,7 +370,6 @@ class RequestDecision:
             self._settings.lists,
             self._items,
             otherwise=otherwise,
-            is_empty=self.state.deleted or not self.state.revision,
         )
         try:
             if len(edits) == 1 and not edits[0].when and EDIT_KINDS[type(edits[0].edit)].is_of_one:
@@ -397,8 +398,8 @@ class RequestDecision:
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from, drafts)
-        if drafts.lists is not self._settings.lists:
-            self._settings = replace(self._settings, lists=drafts.lists)
+        if SETTINGS_KEY in changed:
+            self._require_held(drafts.lists)
         for key, each in changed.items():
             self._require_fit(key, each.draft)
         skipped, left_out = drafts.skipped, drafts.left_out
@@ -429,19 +430,23 @@ class RequestDecision:
         self._batch.record(request, commit, after)
         return Applied(commit, {key: state.document(key) for key in keys})
 
+    def _require_held(self, lists: ListDeclarations) -> None:
+        """Have documents that are written with new settings checked by their ``lists``. Raises what
+        ``require_held`` raises."""
+        state, before = self.state, self._settings.lists
+        if not state.deleted and state.revision:  # else there are no other documents
+            require_held(self.request, before, lists, state.written_since)
+        self._settings = replace(self._settings, lists=lists)
+
     def _require_fit(self, key: str, draft: Draft) -> None:
-        """Raise AboveLimit, SettingsInvalid, SchemaViolation or ItemsCollide if ``key`` can't hold
-        the draft, and what ``require_held`` raises."""
+        """Raise AboveLimit, SchemaViolation or ItemsCollide if ``key`` can't hold the draft."""
         if draft.content is ABSENT:
             return
         if draft.size_bytes > CERTAINLY_STORABLE_BYTES:
             refuse_oversized(draft, self._batch.rules)
-        if key == SETTINGS_KEY:
-            after = parse_settings(draft.content)
-            require_held(self.request, self._settings, after, self.state.written_since)
-        elif draft.action == "attributes" or key == APPLICATIONS_KEY:
+        if draft.action == "attributes" or key in OWN_KEYS:
             return
-        elif (settings := self._settings) is not NO_SETTINGS:
+        if (settings := self._settings) is not NO_SETTINGS:
             document = self.state.document(key)
             before = ABSENT if document is None else document.content
             self.state.spend(settings.require_valid(key, draft.content, draft.size_bytes, before))

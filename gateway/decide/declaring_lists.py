@@ -16,7 +16,6 @@ from gateway.decide.compares import Compare, Equals, IsUnchanged, RevisionIs, To
 from gateway.decide.conditions import ANY, CatalogTag, Composite, Preconditions
 from gateway.decide.ranges import RangeUnchanged, is_under
 from gateway.decide.request import Request
-from gateway.decide.settings import CatalogSettings
 from gateway.errors import DocumentsBreakSettings, ListsUnchecked
 from gateway.model import WITHHELD, DocumentRecord
 from patching import ABSENT
@@ -77,17 +76,16 @@ def broken(declarations: ListDeclarations, document: DocumentRecord) -> dict[str
 
 def require_held(
     request: Request,
-    before: CatalogSettings,
-    after: CatalogSettings,
+    before: ListDeclarations,
+    declared: ListDeclarations,
     written: Callable[[int], list[DocumentRecord | None] | None],
 ) -> None:
-    """Let the settings ``after`` declare lists only if no document breaks them.
+    """Let new settings declare lists, ``declared``, only if no document breaks them.
 
     ``written`` returns the documents written after a revision, None if they aren't known. Raises
     ListsUnchecked if the documents have to be checked first, and DocumentsBreakSettings.
     """
-    declared = after.lists
-    if not request.checks_lists or not declared.adds_to(before.lists):
+    if not request.checks_lists or not declared.adds_to(before):
         return
     documents = None if request.lists_checked is None else written(request.lists_checked)
     if documents is None:

@@ -84,8 +84,8 @@ _encode = msgspec.json.Encoder().encode
 class RequestDrafts:
     """One request's drafts of documents, which it found in ``state``.
 
-    They are to be committed at the next revision, at ``time_us``. The catalog declares ``lists``;
-    if it ``is_empty``, those of new settings hold at once, also for documents that come with them.
+    They are to be committed at the next revision, at ``time_us``. The catalog declares ``lists``,
+    those of new settings as soon as these are drafted: documents may be written with them.
     ``otherwise``: the edits are those of the request's ``otherwise``.
 
     ``work_bytes`` is the work done so far, in bytes of documents, including that of a failed edit.
@@ -103,12 +103,10 @@ class RequestDrafts:
         items: Items,
         *,
         otherwise: bool,
-        is_empty: bool,
     ) -> None:
         self._request = request
         self._otherwise = otherwise
         self.lists = lists
-        self._is_empty = is_empty
         self._items = items
         self._catalog = request.catalog
         self._by = request.by
@@ -132,7 +130,8 @@ class RequestDrafts:
     def perform(self, each: KeyEdit) -> None:
         """Do the next edit.
 
-        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; AboveLimit, also
+        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid, SettingsInvalid;
+        AboveLimit, also
         if the request's patches together are too much work; DocumentForbidden, by the acl that the
         earlier edits left.
         """
@@ -253,8 +252,9 @@ class RequestDrafts:
     def _set(self, key: str, draft: Draft) -> None:
         if draft.content is ABSENT:
             self._deleted.add(key)
-        elif key == SETTINGS_KEY and self._is_empty:
-            self.lists = parse_settings(draft.content).lists
+        if key == SETTINGS_KEY and not self._disputed:
+            found = draft.content
+            self.lists = NO_DECLARATIONS if found is ABSENT else parse_settings(found).lists
         self._drafts[key] = draft
 
     def _differs(self, key: str, draft: Draft) -> bool:

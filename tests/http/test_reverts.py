@@ -279,6 +279,17 @@ class TestUndo:
         assert catalog.client.get(catalog.path).get_json()["settings"] == settings
         assert catalog.client.get(f"{catalog.path}/owners/k").get_json()["owners"] == owners
 
+    def test_documents_and_the_list_that_forbids_them_are_undone_in_one_commit(
+        self, catalog: Catalog
+    ) -> None:
+        catalog.put({"f": [1, 1]})
+        catalog.put({"f": [1]})
+        settings = {"arrays": [{"keys": "*", "pointer": "/f", "set": True}]}
+        catalog.client.put(catalog.path, json=settings)
+        problem(send(catalog, {"revisions": [2]}), 422, "list_violation")
+        revert(catalog, 2, 3)
+        assert value(catalog) == {"f": [1, 1]}
+
     def test_a_list_of_a_deleted_catalog_is_checked_when_it_is_restored(
         self, catalog: Catalog
     ) -> None:
