@@ -183,6 +183,15 @@ class TestCompares:
         assert content["resource_version"] == 1
         assert table.get("a").status_code == 404
 
+    def test_a_star_for_a_token_requires_only_a_document(self, table: Catalog) -> None:
+        exists = [{"key": "info", "etag": "*"}]
+        absent = [{"key": "x", "etag": "*"}]
+        body = {"compare": exists, "then": [put("a", 1), {**put("b", 1), "if": absent}]}
+        assert [each.get("left_out", False) for each in done(send(table, body))["results"]] == [
+            False, True,
+        ]  # fmt: skip
+        problem(send(table, {"compare": absent, "then": [TOUCH]}), 412, "precondition_failed")
+
     def test_values_in_a_refusal_are_bounded_in_sum(self, catalog: Catalog) -> None:
         keys = [f"k{n}" for n in range(5)]
         for key in keys:

@@ -33,6 +33,7 @@ import patching
 import patching.extended
 from gateway.cpu import in_section
 from gateway.decide import compares, edits, ranges
+from gateway.decide.conditions import ANY
 from gateway.decide.strict import SWITCH, Exact, integer, load, strict
 from gateway.errors import Unstorable
 from gateway.http.wire.apply_terms import (
@@ -273,6 +274,7 @@ _OF_RANGES: Final = ("unchanged_since", "absent", "count")
 _COMPARE_MEMBERS: Final = ("key", "prefix", *_OF_KEYS, "count", "resource_version")
 _RELATIONS: Final[tuple[ranges.Relation, ...]] = ("less", "equal", "greater")
 _COUNT: Final = integer(0, ranges.COUNT_MAX)
+_EXISTS: Final = patching.extended.parse_tests([{"op": "defined", "path": ""}])
 
 
 def _read_compare(item: Any, at: str, reader: _Reader) -> compares.Compare:
@@ -292,6 +294,8 @@ def _read_compare(item: Any, at: str, reader: _Reader) -> compares.Compare:
         case "etag":
             if not isinstance(value, str) or not value or '"' in value:
                 refuse_member(place, "it must be a version token, without a header's quotes")
+            if value == ANY:
+                return compares.Satisfies(key, _EXISTS)
             return compares.TokenIs(key, value)
         case "absent":
             _require_true(value, place)
