@@ -191,6 +191,7 @@ def test_letting_go_removes_values_without_another_owner(owned: Owned) -> None:
     assert owned.catalog.head_revision() == 3
     (gone,) = owned.let_go("?manager=b&prune=true&dry_run=true").get_json()["changes"]
     assert (gone["key"], gone["action"]) == ("k", "delete")
+    assert "owners" not in gone  # a deletion doesn't read them, except from the cache
     assert owned.let_go("?manager=b&prune=true").status_code == 200
     problem(owned.catalog.get(), 404, "document_not_found")
 
