@@ -115,8 +115,7 @@ def _change_and_document(
         same = found.attributes is draft.attributes or same_attributes(found, draft)
         attributes = None if same else draft.attributes or {}
     owners_change = None
-    # A deletion doesn't need the document's owners, so they may not have been read.
-    if draft.owners is not found_owners and draft.action != "delete":
+    if draft.owners is not found_owners and draft.action != "delete":  # which may not read them
         owners_change = change_between(found_owners, draft.owners, revision=stamp.revision)
     change = ChangeRecord(
         key=key,
