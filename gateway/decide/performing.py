@@ -131,9 +131,8 @@ class RequestDrafts:
         """Do the next edit.
 
         Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid, SettingsInvalid;
-        AboveLimit, also
-        if the request's patches together are too much work; DocumentForbidden, by the acl that the
-        earlier edits left.
+        AboveLimit, also if the request's patches together are too much work; DocumentForbidden, by
+        the acl that the earlier edits left.
         """
         key, edit = each.key, each.edit
         edited = EDITED.get(type(edit))
