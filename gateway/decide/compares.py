@@ -32,6 +32,8 @@ _TESTED_BYTES_MAX = 128 * MIB
 # To examine one array item takes as long as to read this many bytes of a document.
 ITEM_BYTES = 20
 
+_NO_DOCUMENT: Final = "there is no such document"
+
 
 @dataclass(frozen=True, slots=True)
 class TokenIs:
@@ -180,7 +182,7 @@ class CompareChecker:
             ) from exceeded
         except PatchError as error:
             self._examined(error.examined, state)
-            return str(error)
+            return _NO_DOCUMENT if live is None else str(error)
         return ""
 
     def _require_room(self, size_bytes: int) -> None:
@@ -249,7 +251,7 @@ def _why_false(
         case IsAbsent():
             return "the document exists" if live else ""
         case _ if live is None:
-            return "there is no such document"
+            return _NO_DOCUMENT
         case IsUnchanged():
             if live.revision <= compare.since:
                 return ""

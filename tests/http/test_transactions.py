@@ -190,7 +190,9 @@ class TestCompares:
         assert [each.get("left_out", False) for each in done(send(table, body))["results"]] == [
             False, True,
         ]  # fmt: skip
-        problem(send(table, {"compare": absent, "then": [TOUCH]}), 412, "precondition_failed")
+        refusal = send(table, {"compare": absent, "then": [TOUCH]})
+        (failed,) = problem(refusal, 412, "precondition_failed")["failed_compares"]
+        assert failed["detail"] == "there is no such document"
 
     def test_values_in_a_refusal_are_bounded_in_sum(self, catalog: Catalog) -> None:
         keys = [f"k{n}" for n in range(5)]
