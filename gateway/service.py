@@ -101,7 +101,7 @@ class GatewayService:
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
         self._write_out = write_out = WriteOut(store, self._cache, runtime, limits, meters)
-        self._queue = Queue(runtime, limits, turns, write_out.may_move, self._hand_over.start)
+        self._queue = Queue(runtime, limits, turns, write_out.lets_move, self._hand_over.start)
         write_out.when_written(self._queue.recheck)
         heads = HeadReader(store, self._cache, limits)
         settler = Settler(store, self._cache, heads, runtime, limits, write_out.hurry)

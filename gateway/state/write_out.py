@@ -62,8 +62,10 @@ _WRITERS_APART = 2
 # write-out may exceed the bytes.
 _CATALOGS_MAX = 256
 _BYTES_MAX = 4 * MIB
-# How long a write-out waits for more moves, unless the tail is half full before.
+# How long a write-out waits for another move, and for how long in all, unless the tail is half full
+# before.
 _LINGER_S = 0.02
+_LINGER_MAX_S = 0.05
 # With this many moves of a catalog to write out, its next move waits if its batch is large.
 _LARGE_MOVES_MAX = 4
 # How often a worker checks whether others have written their own commits out.
@@ -457,6 +459,13 @@ class WriteOut:
             )
         return replies < limits.tail_commits_max and held.size_bytes < limits.tail_bytes_max
 
+    def lets_move(self, catalog: str, next_is_large: bool) -> bool:
+        """As ``may_move``. While the move waits, the write-out doesn't linger."""
+        may = self.may_move(catalog, next_is_large)
+        if not may:
+            self.hurry(catalog)
+        return may
+
     def add(
         self,
         since: Moment,
@@ -507,7 +516,8 @@ class WriteOut:
         )
         if held.awaited or is_full or not held.moved:
             return held.not_before
-        return max(held.not_before, held.moved[0][1] + _LINGER_S)
+        linger_until = min(held.moved[-1][1] + _LINGER_S, held.moved[0][1] + _LINGER_MAX_S)
+        return max(held.not_before, linger_until)
 
     def _schedule(self, catalog: str, held: _Outstanding) -> None:
         """Have a writer check the catalog when it is due."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from gateway.limits import ServiceLimits
 from gateway.read.listing import as_is
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import write_out
+from gateway.store.contract import Store
 from tests.memory_store import MemoryStore
 from tests.state.sleeping import gateway_on
 from tests.without_http import WatchedStore, put, wait_until
@@ -51,6 +55,19 @@ def test_a_single_move_is_written_out_after_a_pause(
     wait_until(lambda: written(store) == list(WRITES))
 
 
+def test_a_move_prolongs_the_pause_but_not_for_ever(
+    gateway: GatewayService, store: WatchedStore, clock: Clock
+) -> None:
+    tails = gateway._write_out
+    gateway.write("c", "k", put(0))
+    for clock.now_s in (write_out._LINGER_S * 0.9, write_out._LINGER_S * 1.8):
+        gateway.write("c", "k", put(clock.now_s))
+        assert tails._due_at(tails._outstanding["c"]) > clock.now_s
+    clock.now_s = write_out._LINGER_MAX_S
+    gateway.write("other", "k", put(0))  # wakes a writer
+    wait_until(lambda: written(store) == list(WRITES))
+
+
 def test_a_reader_that_needs_a_write_out_does_not_wait_for_the_pause(
     gateway: GatewayService, store: WatchedStore
 ) -> None:
@@ -58,6 +75,18 @@ def test_a_reader_that_needs_a_write_out_does_not_wait_for_the_pause(
     page = gateway.listing.page("c", as_is, after="", prefix="", limit=10, revision=None)
     assert [document.key for document in page.documents] == ["k"]
     assert written(store) == list(WRITES)
+
+
+def test_a_large_batch_that_waits_for_a_write_out_does_not_wait_for_the_pause(
+    store: WatchedStore, clock: Clock
+) -> None:
+    limits = ServiceLimits(batch_requests_max=2)  # so that a single write is half a batch
+    gateway = GatewayService(cast(Store, store), clock, limits)
+    for number in range(write_out._LARGE_MOVES_MAX):
+        gateway.write("c", "k", put(number))
+    assert written(store) == []
+    gateway.write("c", "k", put("next"))
+    assert written(store)[:2] == list(WRITES)
 
 
 def test_moves_share_a_write_out_until_half_of_the_commits_of_a_tail_are_there(
