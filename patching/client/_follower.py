@@ -259,7 +259,10 @@ class Follower(PerProcess):
     def _reload(self, reason: Exception) -> None:
         _log.warning("loading catalog %r again: %s", self.catalog, reason)
         versions = load(self._routes, self.prefix)
-        is_another = isinstance(reason, OfAnotherHistory | PatchError | NotFound)
+        is_another = isinstance(reason, OfAnotherHistory | NotFound)
+        if isinstance(reason, PatchError):
+            # If the last commit is known, history is the same; an acl hid earlier changes.
+            is_another = self._copy.place()[1] is None
         self._copy.load(versions, is_another=is_another)
         if self._failures:  # loading it again didn't help the last time
             self._pause(reason)
