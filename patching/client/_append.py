@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from patching import Json
+from patching.client._calls import holds_for_all
 from patching.client._follower import Follower
 from patching.client._local_copy import Snapshot
 from patching.client._retry import may_pass
@@ -206,7 +207,6 @@ class _Append:
         self._attempts = 0
         self._head = 0
         self._last_error: Exception | None = None
-        self._applied = "no"
 
     def run(self) -> Appended:
         while True:
@@ -297,23 +297,23 @@ class _Append:
     def _persistently(self, ask: Callable[[], _T]) -> _T:
         """The result of ``ask``, which is called again after every failure that may pass."""
         tries = self._retry.tries(self._left_s())
+        lost = False
         while True:
             try:
-                answer = ask()
+                return ask()
             except RequestError as error:
+                lost = lost or error.applied != "no"
+                if lost and not holds_for_all(error, once=True):
+                    error.applied = "unknown"
                 if not may_pass(error):
                     raise
-                self._last_error, self._applied = error, error.applied
+                self._last_error = error
                 if not tries.again(error):
-                    raise self._failed("the gateway didn't answer in time") from error
-                continue
-            self._applied = "no"
-            return answer
+                    detail = "the gateway didn't answer in time"
+                    raise self._failed(detail, error.applied) from error
 
     def _left_s(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
-    def _failed(self, detail: str) -> AppendFailed:
-        return AppendFailed(
-            detail, attempts=self._attempts, last_head=self._head, applied=self._applied
-        )
+    def _failed(self, detail: str, applied: str = "no") -> AppendFailed:
+        return AppendFailed(detail, attempts=self._attempts, last_head=self._head, applied=applied)

@@ -43,6 +43,8 @@ _FORGET: Final = 0.9  # see `CallPolicy._usual_s`
 _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
 # Refusals that are decided once under an idempotency key. A 403 may be about the token.
 _DECIDED: Final = (404, 409, 412, 413, 422, 428)
+# Codes among these under which the key decides nothing: an earlier send may yet be applied.
+_UNDECIDED: Final = ("too_much_work", "application_conflict")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,8 +299,14 @@ def _settle(error: RequestError, call: Call, is_unknown: bool) -> None:
     """
     if call.reads:
         error.applied = "no"
-    elif is_unknown and not (
-        isinstance(error, Problem)
-        and (error.status in _ABOUT_THE_REQUEST or (call.once and error.status in _DECIDED))
-    ):
+    elif is_unknown and not holds_for_all(error, once=call.once):
         error.applied = "unknown"
+
+
+def holds_for_all(error: RequestError, *, once: bool) -> bool:
+    """Whether the refusal holds for every time that the request was sent, even if an answer got
+    lost. ``once``: the gateway decides it once under its idempotency key."""
+    if not isinstance(error, Problem):
+        return False
+    is_decided = error.status in _DECIDED and error.code not in _UNDECIDED
+    return error.status in _ABOUT_THE_REQUEST or (once and is_decided)

@@ -19,6 +19,7 @@ import msgspec
 
 from patching import ABSENT
 from patching.client._blocking import Alone
+from patching.client._calls import holds_for_all
 from patching.client._retry import Retry, may_pass, warn_renamed
 from patching.client._steps import Pause, Pieces, SendOnce, Steps
 from patching.client.errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
@@ -346,13 +347,10 @@ class Sending:
             if error.retryable or error.applied != "no" or error.status == _UNAUTHENTICATED:
                 self._fail(place, error)
                 return
-        self._answers[place] = BulkAnswer(
-            self._lines[place],
-            self._sends[place],
-            content,
-            error,
-            applied="yes" if error is None else "no",
-        )
+        line, applied = self._lines[place], "yes" if error is None else "no"
+        if error and place in self._unknown and not holds_for_all(error, once=line.keyed):
+            applied = "unknown"
+        self._answers[place] = BulkAnswer(line, self._sends[place], content, error, applied=applied)
 
     def _fail(self, place: int, error: RequestError) -> None:
         self._errors[place] = error

@@ -194,8 +194,7 @@ class AppendFailed(ClientError):
     """An append that wasn't committed before its deadline.
 
     ``attempts`` transactions were sent. ``last_head`` is the newest known revision of the catalog.
-    ``applied`` is ``"unknown"`` if the answer to the last one got lost. The cause is the last
-    error.
+    ``applied`` is ``"unknown"`` if an answer to the last one got lost. The cause is the last error.
     """
 
     def __init__(self, detail: str, *, attempts: int, last_head: int, applied: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import Appended, AppendFailed, Conflict, Snapshot, append
+from patching.client import Appended, AppendFailed, Conflict, NotAuthorized, Snapshot, append
 from patching.client._append import ReadSet
 from patching.client.errors import FollowerStopped
 from tests.client.conftest import Followed
@@ -124,6 +124,28 @@ def test_an_append_that_runs_out_of_time_may_have_an_unknown_outcome(gateway: Fo
     with pytest.raises(AppendFailed) as failed:
         append(follower, count_up, timeout_s=0.3)
     assert failed.value.applied == "unknown"
+
+
+@pytest.mark.parametrize("then", [(503, "store_unavailable", True), (403, "forbidden", False)])
+def test_what_comes_after_a_lost_answer_does_not_say_that_nothing_was_applied(
+    gateway: Followed, then: tuple[int, str, bool]
+) -> None:
+    follower = gateway.follow()
+    status, code, retryable = then
+
+    def lose() -> None:
+        gateway.before = refuse
+        raise ConnectionResetError
+
+    def refuse(method: str, _: str) -> None:
+        if method == "POST":
+            raise Refused(status, code, retryable=retryable)
+
+    gateway.before_answer = lose
+    with pytest.raises((AppendFailed, NotAuthorized)) as failed:
+        append(follower, count_up, timeout_s=0.3)
+    assert failed.value.applied == "unknown"
+    assert gateway.documents() == {"n": 1}
 
 
 def test_other_refusals_are_raised_unchanged(gateway: Followed) -> None:

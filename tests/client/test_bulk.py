@@ -144,6 +144,24 @@ def test_at_least_once_can_be_chosen(server: Scripted, run: Run) -> None:
     assert server.requests == [["a", "b"], ["b"]]
 
 
+@pytest.mark.parametrize(
+    ("code", "keyed", "applied"),
+    [
+        ("test_failed", True, "no"),
+        ("test_failed", False, "unknown"),
+        ("too_much_work", True, "unknown"),
+        ("application_conflict", True, "unknown"),
+    ],
+)
+def test_a_refusal_after_a_lost_answer_is_about_both_only_if_their_key_decided_it(
+    server: Scripted, run: Run, code: str, keyed: bool, applied: str
+) -> None:
+    server.script = [by_key(a=None), by_key(a=problem({**FALSE, "code": code}))]
+    (answer,) = run("a", keyed=keyed, resend_unknown=True)
+    assert answer.error is not None
+    assert (answer.error.code, answer.applied, answer.sends) == (code, applied, 2)
+
+
 def test_an_unknown_outcome_is_resolved_by_sending_the_line_again(
     server: Scripted, run: Run
 ) -> None:
