@@ -349,7 +349,7 @@ class Sending:
                 return
         line, applied = self._lines[place], "yes" if error is None else "no"
         if error and place in self._unknown and not holds_for_all(error, once=line.keyed):
-            applied = "unknown"
+            error.applied = applied = "unknown"
         self._answers[place] = BulkAnswer(line, self._sends[place], content, error, applied=applied)
 
     def _fail(self, place: int, error: RequestError) -> None:

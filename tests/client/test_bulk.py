@@ -160,6 +160,7 @@ def test_a_refusal_after_a_lost_answer_is_about_both_only_if_their_key_decided_i
     (answer,) = run("a", keyed=keyed, resend_unknown=True)
     assert answer.error is not None
     assert (answer.error.code, answer.applied, answer.sends) == (code, applied, 2)
+    assert answer.error.applied == applied
 
 
 def test_an_unknown_outcome_is_resolved_by_sending_the_line_again(
