@@ -219,10 +219,11 @@ class Settler:
     def finish(self, catalog: str, revision: int, judged: int = 0) -> bool:
         """Whether everything up to ``revision``, and up to verdict ``judged``, is written out. This
         call writes it out unless its makers still have time for that."""
-        if self._cache.judged_written(catalog) >= judged and self.is_written(catalog, revision):
-            return True
+        # First: it drops what the cache knows of a catalog that went back.
         observed = self._head_reader.observe([catalog])[catalog]
         if not observed.tail and not (judged and observed.verdicts):
+            return True
+        if self._cache.judged_written(catalog) >= judged and self.is_written(catalog, revision):
             return True
         return self.take_over(catalog, observed)
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.decide.request import Applied, Unchanged
 from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
-from gateway.runtime import ThreadRuntime, moment
+from gateway.runtime import Runtime, ThreadRuntime, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import StoreUnreachable
@@ -29,9 +29,11 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def gateway_on(store: Any, meters: Noted | None = None) -> GatewayService:
+def gateway_on(
+    store: Any, meters: Noted | None = None, runtime: Runtime | None = None
+) -> GatewayService:
     limits = ServiceLimits(deadline_ms=60_000, write_out_grace_ms=1)
-    return GatewayService(store, ThreadRuntime(), limits, meters=meters or Noted())
+    return GatewayService(store, runtime or ThreadRuntime(), limits, meters=meters or Noted())
 
 
 def went_on(store: MemoryStore, commits: int) -> None:
@@ -173,6 +175,36 @@ def test_a_write_out_of_lost_commits_marks_no_new_commit_as_written(store: Memor
     wait_until_written(ours)
     assert store.heads(["c"])["c"].revision == 2
     assert [commit.revision for commit in store.commits({"c": (0, 9)})["c"]] == [1, 2]
+    assert findings(store, "c") == []
+
+
+def test_the_janitor_empties_no_tail_that_only_the_lost_future_had_written_out(
+    store: MemoryStore,
+) -> None:
+    """The tail of the restored head has the only copy of its commits."""
+    watched, clock = WatchedStore(store), SetClock()
+    ours = gateway_on(watched, runtime=clock)
+    applied(ours.write("c", "k", put({"n": 0})).outcome)
+    wait_until_written(ours)
+    failed = threading.Event()
+
+    def away() -> None:
+        failed.set()
+        raise StoreUnreachable("away")
+
+    watched.before["write_documents"] = away
+    applied(ours.write("c", "k", add("/x", 1)).outcome)
+    assert failed.wait(WAIT_S)
+    put_back = backup(store)
+    watched.before.clear()
+    applied(ours.write("c", "k", put({"lost": 1})).outcome)
+    wait_until_written(ours)
+    put_back()
+    clock.passed_s += 10
+    ours.janitor.run_round()
+    assert content_of(ours) == content_of(gateway_on(store)) == {"n": 0, "x": 1}
+    applied(ours.write("c", "k", add("/y", 1)).outcome)
+    wait_until_written(ours)
     assert findings(store, "c") == []
 
 
