@@ -316,6 +316,8 @@ def _disk(data_dir: Path) -> CheckFinding:
 
 
 def _advice(error: RequestError) -> str:
+    if "certificate has expired" in error.detail:
+        return "renew the certificate that it serves; the gateway needs no restart"
     if "CERTIFICATE_VERIFY_FAILED" in error.detail:
         return "name the certificate of the authority that issued it by --ca-file"
     return "check that it runs, and that --url is its address"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -37,11 +38,14 @@ class _Producer(Protocol):
 
 
 class TopicWriter:
-    """Writes messages; ``flush`` returns when the brokers have them all. Raises ClickException."""
+    """Writes messages; ``flush`` returns when the brokers have them all. Raises ClickException.
 
-    def __init__(self, producer: _Producer, topic: str) -> None:
+    ``trouble`` contains why the brokers can't be reached, once that is known."""
+
+    def __init__(self, producer: _Producer, topic: str, trouble: Collection[str] = ()) -> None:
         self._producer = producer
         self._topic = topic
+        self._trouble = trouble
         self._error: object = None
 
     def write(self, key: str, value: bytes | None, headers: dict[str, str]) -> None:
@@ -62,9 +66,8 @@ class TopicWriter:
     def flush(self) -> None:
         left = self._producer.flush(_FLUSH_S)
         if self._error is not None or left:
-            raise click.ClickException(
-                f"Kafka didn't take all messages: {self._error or f'{left} still wait'}"
-            )
+            said = [str(self._error or f"{left} still wait"), *self._trouble]
+            raise click.ClickException(f"Kafka didn't take all messages: {'; '.join(said)}")
 
     def _delivered(self, error: object, _: object) -> None:
         self._error = self._error or error
@@ -116,7 +119,8 @@ def relay(
     order within a partition, and at least once. Without a position and --after, the existing
     documents come first.
     """
-    writer = TopicWriter(_producer(kafka, settings), topic)
+    trouble = deque[str](maxlen=1)
+    writer = TopicWriter(_producer(kafka, settings, trouble), topic, trouble)
     of = session.gateway.catalog(catalog)
     begun, commit_id = _read_position(position)
     if begun is None:
@@ -189,13 +193,25 @@ def _value(of: Catalog, commit: Commit, change: Change) -> bytes | None:
     return None if isinstance(change.value, Absent) else _encode(change.value)
 
 
-def _producer(brokers: str, settings: tuple[str, ...]) -> _Producer:
+def _producer(brokers: str, settings: tuple[str, ...], trouble: deque[str]) -> _Producer:
     try:
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import KafkaError, KafkaException, Producer
     except ModuleNotFoundError as error:
         raise click.ClickException(_INSTALL) from error
     chosen = dict(each.partition("=")[::2] for each in settings)
-    given = {"acks": "all", **chosen, "bootstrap.servers": brokers, "enable.idempotence": True}
+
+    def note(error: Any) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            trouble.append(error.str())
+
+    given = {
+        "acks": "all",
+        "log_level": 2,  # it would write several lines a second while no broker answers
+        "error_cb": note,
+        **chosen,
+        "bootstrap.servers": brokers,
+        "enable.idempotence": True,
+    }
     try:
         return cast(_Producer, Producer(given))
     except KafkaException as error:

@@ -24,6 +24,7 @@ from gateway.cli.doctor import CheckFinding
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.diagnosis import BackupAges, Diagnosis, diagnose
 from gateway.store.mongodb.indexes import INDEXES
+from patching.client import Unreachable
 from tests.access.certificates import Authority
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
@@ -184,6 +185,11 @@ def test_a_certificate_that_expires_soon_is_reported(tmp_path: Path) -> None:
     assert found(now - timedelta(days=20)).state == "warn"
     assert found(now + timedelta(hours=2)).state == "FAIL"
     assert found(now, signed.certificate).state == "FAIL"
+
+
+def test_an_expired_certificate_is_to_be_renewed() -> None:
+    said = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired"
+    assert "renew" in host_checks._advice(Unreachable(said, applied="no"))
 
 
 def test_tokens_that_expire_soon_are_reported() -> None:
@@ -391,7 +397,7 @@ def test_a_database_of_an_unknown_format_is_named(
         formats.insert_one({"_id": "format", "number": number})
         diagnosis = diagnose(mongodb_uri, database_name, 10_000)
         (found,) = [each for each in host_checks.diagnosed(diagnosis) if each.check == "format"]
-        assert (found.state, f"has format {number}" in found.detail) == ("FAIL", True)
+        assert (found.state, f"has format {number!r}" in found.detail) == ("FAIL", True)
         for known in (3, 4):
             formats.update_one({"_id": "format"}, {"$set": {"number": known}})
             assert diagnose(mongodb_uri, database_name, 10_000).unknown_format is None

@@ -9,12 +9,16 @@ import json
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click import ClickException
 
+from gateway.cli.relaying import TopicWriter, _producer
 from patching.client import Catalog, Gateway
 from tests.commandline.conftest import Commands, Ran
 from tests.patience import WAIT_S
@@ -43,9 +47,7 @@ class Topic:
 
     def relay(self, *options: str, code: int = 0) -> Ran:
         named = ("--kafka", self.brokers, "--topic", self.name, "--position", str(self.position))
-        return self._run(
-            "relay", self._catalog, *named, "--set", "log_level=0", *options, code=code
-        )
+        return self._run("relay", self._catalog, *named, *options, code=code)
 
     def messages(self, count: int) -> list[tuple[str, Any, int]]:
         """The first so many: key, value (None: a tombstone) and revision."""
@@ -172,10 +174,27 @@ def test_a_position_file_must_contain_a_revision(topic: Topic, text: str) -> Non
 
 
 def test_unreachable_brokers_end_the_relay_without_moving_the_position(
-    written: Catalog, topic: Topic
+    written: Catalog, topic: Topic, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """The lines of the Kafka client, several a second, are left out."""
     topic.brokers = "127.0.0.1:1"
     options = ("--after", f"{written.read().revision - 1}", "--limit", "1")
     refused = topic.relay(*options, "--set", "message.timeout.ms=300", code=1)
     assert "Kafka didn't take all messages" in refused.stderr
+    assert "Connection refused" not in capfd.readouterr().err
     assert not topic.position.exists()
+
+
+def test_the_relay_says_why_the_brokers_cannot_be_reached() -> None:
+    trouble = deque[str](maxlen=1)
+    producer: Any = _producer("127.0.0.1:1", (), trouble)
+    try:
+        producer.produce("t", b"x")
+        begun = time.monotonic()
+        while not trouble:
+            assert time.monotonic() - begun < WAIT_S
+            producer.poll(0.1)
+        with pytest.raises(ClickException, match=r"1 still wait; 127.0.0.1:1/.*refused"):
+            TopicWriter(SimpleNamespace(flush=lambda _: 1), "t", trouble).flush()  # type: ignore[arg-type]
+    finally:
+        producer.purge()

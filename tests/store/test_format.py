@@ -108,11 +108,10 @@ def test_it_is_taken_over_once(
     assert database["format"].find_one() == {"_id": "format", "number": FORMAT}
 
 
-def test_an_unknown_format_is_refused(store: MongoStore, database: Any) -> None:
-    database["format"].insert_one({"_id": "format", "number": FORMAT + 1})
-    with pytest.raises(
-        StoreUnreachable, match=f"the database has format {FORMAT + 1}, this gateway"
-    ):
+@pytest.mark.parametrize("number", [FORMAT + 1, str(FORMAT)])
+def test_an_unknown_format_is_refused(store: MongoStore, database: Any, number: int | str) -> None:
+    database["format"].insert_one({"_id": "format", "number": number})
+    with pytest.raises(StoreUnreachable, match=f"the database has format {number!r}, this gateway"):
         store.heads(["settled"])
     assert database["catalogs"].find_one({"_id": "settled"})["revision"] == 8
 

@@ -82,6 +82,13 @@ def test_a_refusal_by_the_server_is_reported_without_the_whole_answer() -> None:
     assert explained(client(), refused) == "not primary"
 
 
+def test_a_missing_majority_is_named() -> None:
+    """A primary and an arbiter are left, for example: the primary answers, but confirms nothing."""
+    said = "Error waiting for snapshot not less than { ts: Timestamp(1, 2), t: -1 }, current …"
+    told = "MongoDB confirms no write: is a majority of the members that hold data up?"
+    assert explained(client("RSPrimary"), OperationFailure(said, 50)) == told
+
+
 _FORBIDDEN = OperationFailure(
     'not authorized on m to execute command { update: "documents", updates: [ {} ] }',
     13,

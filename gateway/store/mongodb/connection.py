@@ -534,6 +534,8 @@ def _reason(failure: Mapping[str, Any]) -> str:
     return f"{said.rstrip(': ')} (code {failure.get('code')})"
 
 
+# In the server's message, before two times, when a read waits for a write that no majority has.
+_UNCONFIRMED: Final = "Error waiting for snapshot not less than"
 # In the driver's message when all members that it had found are gone.
 _GUESS: Final = "configured with internal hostnames or IPs?"
 
@@ -558,6 +560,8 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
         )
     # Without the member's whole answer, which the error of a wait for a primary can quote, too.
     text = str(error).partition(", full error: ")[0]
+    if _UNCONFIRMED in text:
+        return "MongoDB confirms no write: is a majority of the members that hold data up?"
     if not isinstance(error, ServerSelectionTimeoutError):
         return _QUOTED_QUERY.sub(": ", text)
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:

@@ -75,7 +75,7 @@ class UnknownFormat(Exception):
 
     def __init__(self, number: object) -> None:
         super().__init__(
-            f"the database has format {number}, this gateway knows up to {FORMAT}: use the"
+            f"the database has format {number!r}, this gateway knows up to {FORMAT}: use the"
             " version of the gateway that wrote it, or a newer one"
         )
 
