@@ -40,6 +40,7 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import Final
 
+from gateway.errors import Contradiction
 from gateway.limits import MIB, ServiceLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
@@ -613,6 +614,9 @@ class WriteOut:
             self._cache.drop_lost(catalog, str(error))
         elif isinstance(error, StoreUnreachable):
             _log.warning("the tail of %r can't be written out: %s", catalog, error, extra=about)
+        elif isinstance(error, Contradiction):
+            text = "the tail of %r can't be written out: %s; see `gateway verify`"
+            _log.error(text, catalog, str(error) or "some of its changes are gone", extra=about)
         else:
             text = "the tail of %r can't be written out"
             _log.error(text, catalog, exc_info=error, extra=about)
@@ -677,9 +681,10 @@ class WriteOut:
                     took += [now - moved for _, moved in held.moved]
                     del self._outstanding[catalog]
                     continue
+                if held.tail.has_of((revision, judged)):  # else all was left to others for now
+                    held.failures = 0
                 held.tail.drop(revision)
                 held.tail.drop_verdicts(judged)
-                held.failures = 0
                 held.not_before = now + _CHECK_AGAIN_S if catalog in left else 0.0
                 took += [now - moved for at, moved in held.moved if not held.tail.has_of(at)]
                 held.moved = [each for each in held.moved if held.tail.has_of(each[0])]

@@ -3,7 +3,7 @@ failure ends a writer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -86,6 +86,37 @@ def test_a_failed_write_out_of_one_catalog_is_retried_with_half_of_its_commits()
     assert store.sent[:3] == [8, 4, 2]
     assert [each.revision for each in store.commits({"c": (0, 9)})["c"]] == list(range(1, 9))
     assert findings(store, "c") == []
+
+
+class Threadless(SetClock):
+    def spawn(self, run: Callable[[], None], name: str) -> None:
+        """The test runs the writers itself."""
+
+
+def test_a_damaged_tail_of_others_is_tried_less_and_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In between, its makers get their time again, as they may be the ones that can write it out.
+    The log names `gateway verify`, without a traceback for each try."""
+    clock, store = Threadless(), MemoryStore()
+    waits = WriteOut(store, Cache(clock, ServiceLimits()), clock, ServiceLimits())
+    change = ChangeRecord("gone", "patch", 1, patch=[])
+    commits = [
+        CommitRecord("c", revision, 1, f"{revision:032}", "a", None, None, 1, (change,))
+        for revision in (1, 2, 3)
+    ]
+    store.move_heads([HeadMove("c", 0, tuple(commits), 0)])
+    waits.add(moment(clock), HeadMove("c", 2, (commits[2],), 1), [commits[1]])
+    for _ in range(9):
+        clock.passed_s += 60.0
+        for line in (waits._line, waits._apart):
+            if tails := waits._due(line, clock.monotonic()):
+                waits._write(tails)
+                waits._let_go(tails, None)
+    assert waits._outstanding["c"].failures == 4
+    failed = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert len(failed) == 4
+    assert all("gateway verify" in each.message and not each.exc_info for each in failed)
 
 
 class Broken(Meters):
