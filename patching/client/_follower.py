@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from patching import PatchError
 from patching.client._forks import PerProcess
-from patching.client._local_copy import History, LocalCopy, Snapshot, VersionedCopy
+from patching.client._local_copy import Diverged, History, LocalCopy, Snapshot, VersionedCopy
 from patching.client._retry import Retry, warn_renamed
 from patching.client._subscription import Listener, OnReload, Subscription
 from patching.client.errors import BadRequest, Gone, NotFound, RequestError, is_closed
@@ -29,10 +29,6 @@ _log = logging.getLogger(__name__)
 # An empty answer sooner than this didn't wait, and asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
 _TRIES: Final = 5
-
-
-class Diverged(Exception):
-    """The feed's next commit doesn't follow the copy's revision."""
 
 
 class OfAnotherHistory(Diverged):

@@ -30,6 +30,10 @@ _UNLIMITED: Final = Limits(
 )
 
 
+class Diverged(Exception):
+    """The copy has to be read again."""
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """The past that a copy keeps: the last ``commits`` commits, none older than ``seconds`` (None:
@@ -135,10 +139,16 @@ class VersionedCopy(PerProcess):
         self._lock = threading.Lock()
 
     def commit(self, commit: Commit) -> None:
-        """Apply ``commit``, all of it or, if a patch doesn't fit (PatchError), nothing."""
+        """Apply ``commit``, all of it or, if a change doesn't fit, nothing. Raises Diverged if the
+        copy lacks earlier changes of a document, because an acl hid them; PatchError."""
         after: dict[str | None, Json | Absent] = {}
-        for change in commit.changes:
-            if self._is_copied(change) and change.patch:
+        for change in filter(self._is_copied, commit.changes):
+            if change.base_revision > self._last_change(change.key):
+                raise Diverged(
+                    f"the copy of {change.key!r} lacks the change at {change.base_revision}, which"
+                    " an acl had hidden"
+                )
+            if change.patch or change.base_revision:
                 before = after.get(change.key, self._latest(change.key))
                 after[change.key], _ = apply_within(
                     before, change.patch, limits=_UNLIMITED, document_bytes=0
@@ -226,6 +236,11 @@ class VersionedCopy(PerProcess):
         if chain is None:
             chain = self._chains[key] = _Chain()
         return chain
+
+    def _last_change(self, key: str | None) -> int:
+        """The revision of the copy's last value of ``key``; 0: none."""
+        chain = self._chains.get(key)
+        return chain.revisions[-1] if chain is not None else 0
 
     def _latest(self, key: str | None) -> Json | Absent:
         chain = self._chains.get(key)
@@ -368,7 +383,8 @@ class LocalCopy(PerProcess):
             return known is None or commit.parent is None or commit.parent == known
 
     def commit(self, commit: Commit) -> None:
-        """Apply ``commit`` and push it to the listeners. On PatchError, nothing has happened."""
+        """Apply ``commit`` and push it to the listeners. On Diverged or PatchError, nothing has
+        happened."""
         with self._changed:
             versions = self._loaded()
             versions.commit(commit)

@@ -213,7 +213,8 @@ class CatalogState:
 class Change:
     """A commit's change of one document; ``key`` None: of the catalog's settings.
 
-    ``patch`` is the effective RFC 6902 patch of the content, removal at "" if it was deleted.
+    ``patch`` is the effective RFC 6902 patch of the content, removal at "" if it was deleted. It
+    applies to the document as the commit at ``base_revision`` left it; 0: to any, or not known.
     ``attributes`` are those afterwards, None if they are unchanged; ``owners`` how the owners of
     its leaves changed; ``managers`` those who applied or let go. All values are shared: treat them
     as immutable.
@@ -232,6 +233,7 @@ class Change:
     before: Any = ABSENT
     value: Any = ABSENT
     withheld: tuple[str, ...] = ()
+    base_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

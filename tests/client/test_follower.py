@@ -274,19 +274,28 @@ def test_after_a_gap_in_the_feed_the_copy_is_read_again(gateway: Followed) -> No
     assert follower.current().documents == {"a": 2, "b": 2}
 
 
-def test_after_a_patch_that_does_not_fit_the_copy_is_read_again(gateway: Followed) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"patch": [{"op": "remove", "path": "/nowhere"}]},
+        {"patch": [{"op": "add", "path": "", "value": 3}], "base_revision": 2},
+        {"patch": [], "action": "attributes", "base_revision": 2},
+    ],
+)
+def test_after_a_change_that_does_not_fit_the_copy_is_read_again(
+    gateway: Followed, wrong: dict[str, Any]
+) -> None:
     """Its listeners miss nothing: earlier changes may have been hidden by an acl until now."""
     gateway.put(a=1, b=1)
     follower = gateway.follow()
     told: list[int] = []
     follower.subscribe(lambda commit: told.append(commit.revision))
     with gateway.changed:
-        wrong = [{"op": "remove", "path": "/nowhere"}]
         good = [{"op": "add", "path": "", "value": 2}]
         gateway.append(
             [
                 {"key": "b", "action": "patch", "create_revision": 1, "patch": good},
-                {"key": "a", "action": "patch", "create_revision": 1, "patch": wrong},
+                {"key": "a", "action": "patch", "create_revision": 1} | wrong,
             ]
         )
         gateway.states.append({"a": 7, "b": 2})

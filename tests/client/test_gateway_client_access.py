@@ -14,6 +14,7 @@ from gateway.cli.main import main
 from patching.client import Catalog, Gateway, NotAuthorized, Retry, Unreachable
 from tests.access.certificates import Authority
 from tests.client.fake_documents import Opens
+from tests.patience import WAIT_S
 from tests.service import RunningGateway, own_database
 
 _PER_S = 20
@@ -91,6 +92,27 @@ def test_commits_name_the_principal_and_an_admin_may_name_another(
     for ask in (ann.delete_catalog, lambda: ann.settings.put({}), lambda: ann.compact(1)):
         with pytest.raises(NotAuthorized):
             ask()
+
+
+def test_a_copy_is_right_again_when_an_acl_admits_its_principal_again(
+    secured: Connect, one: str
+) -> None:
+    """A patch that fits whatever was hidden made a content that the document never had."""
+    hides, admits = {"acl": {"read": []}}, {"acl": {"read": ["fay"]}}
+    root = secured(Gateway, "root", f"admin:{one}").catalog(one)
+    for key in ("a", "b"):
+        root.put(key, {"n": 1, "m": 1})
+    with secured(Gateway, "fay", f"read:{one}").follower(one) as follower:
+        assert follower.current().documents["a"] == {"n": 1, "m": 1}
+        for key in ("a", "b"):
+            root.attributes.put(key, hides)
+            hidden = root.patch(key, [{"op": "replace", "path": "/n", "value": 2}])
+            follower.wait_for(hidden.revision or 0, WAIT_S)
+            assert follower.current().documents[key] == {"n": 1, "m": 1}
+            root.attributes.put(key, admits)
+            seen = root.patch(key, [{"op": "replace", "path": "/m", "value": 3}])
+            follower.wait_for(seen.revision or 0, WAIT_S)
+        assert follower.current().documents == {key: {"n": 2, "m": 3} for key in "ab"}
 
 
 def test_a_forbidden_request_is_sent_only_once(connect: Connect) -> None:

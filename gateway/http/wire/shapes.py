@@ -121,7 +121,8 @@ def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
 
     ``patch`` is null if compaction kept only the action. ``attributes`` are those afterwards, null
     if they are unchanged or the document is gone. ``owners`` says how the owners of leaves changed,
-    if any did. ``managers`` are those that applied or let go, if any.
+    if any did. ``managers`` are those that applied or let go, if any. ``base_revision`` says which
+    state of the document a patch applies to.
     """
     patch: list[dict[str, Any]] | None = change.patch
     if change.action == "delete":
@@ -140,6 +141,8 @@ def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
         "patch": patch,
         "attributes": attributes,
     }
+    if change.base_revision:
+        shape["base_revision"] = change.base_revision
     if change.owners_change is not None:
         shape["owners"] = owners_change_shape(change.owners_change)
     if change.managers:
