@@ -1,5 +1,8 @@
 """One exchange over HTTP with the issuer of tokens; it follows no redirect.
 
+Plain HTTP, which is only for this machine, uses no proxy: it would see secrets, and could change
+the keys.
+
 It is bounded as a whole, in time and in bytes. A socket's timeout only bounds one wait: an issuer,
 or a proxy in front of it, that sends a byte now and then never exceeds it, in the handshake, the
 head or the body. So when the time is up, the connection is shut down, whatever is under way on it.
@@ -34,7 +37,10 @@ def body_of(
     including TimeoutError after ``seconds``.
     """
     deadline = _Deadline(seconds)
-    opener = urllib.request.build_opener(_Http(deadline), _Https(deadline), _NoRedirect())
+    proxies = {name: at for name, at in urllib.request.getproxies().items() if name != "http"}
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler(proxies), _Http(deadline), _Https(deadline), _NoRedirect()
+    )
     asked = urllib.request.Request(url, form, dict(headers or {}))
     try:
         status, body = _exchanged(opener, asked, seconds)

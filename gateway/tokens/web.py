@@ -61,7 +61,10 @@ def _signing_key(entry: Any) -> jwt.PyJWK | None:
 
 
 # The library's errors for an entry that is no key, or of an unknown kind.
-_UNUSABLE: Final = (jwt.PyJWTError, ValueError, TypeError, AttributeError, OverflowError)
+_UNUSABLE: Final = (
+    *(jwt.PyJWTError, ValueError, TypeError),
+    *(AttributeError, OverflowError, NotImplementedError),
+)
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
 # Allowed difference between the clocks of two machines.
 _LEEWAY_S: Final = 30

@@ -413,6 +413,16 @@ class TestKeys:
         with pytest.raises(OSError, match="larger than"):
             fetch_from(issuer.url, seconds=WAIT_S)()
 
+    def test_keys_from_this_machine_do_not_pass_through_a_proxy(
+        self, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with Issuer(Key("of the proxy")).serving() as proxy:
+            monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/keys"))
+            assert fetch_from(issuer.url)().keys() == {KEY.id}
+            assert proxy.fetches == 0
+
     def test_a_set_of_thousands_of_keys_is_refused(self, issuer: Issuer) -> None:
         issuer.show(*[KEY] * (KEYS_MAX + 1))
         with pytest.raises(ValueError, match=str(KEYS_MAX)):
@@ -472,6 +482,7 @@ class TestKeys:
         {"kty": "EC", "kid": JWK["kid"], "crv": ["P-256"], "x": 1, "y": 2},
         {"kty": "OKP", "kid": JWK["kid"], "crv": "Ed25519", "x": {}},
         {"kty": ["RSA"], "kid": JWK["kid"]},
+        {**JWK, "alg": "none"},
     ],
 )
 def test_invalid_entries_in_a_key_set_are_ignored(issuer: Issuer, other: Any) -> None:
