@@ -13,6 +13,7 @@ from gateway.decide import compares, draft
 from gateway.decide.edits import Put
 from gateway.http import create_app
 from gateway.http.wire import conditions
+from gateway.http.wire.codes import RequestRefused
 from gateway.limits import ServiceLimits
 from gateway.model import PinRecord
 from gateway.read import listing
@@ -96,6 +97,21 @@ def test_the_number_of_tokens_in_a_condition_is_bounded(catalog: Catalog) -> Non
         upload = {"key": "k", "if_match": condition}
         answer = catalog.client.post(f"{catalog.path}/uploads", json=upload)
         assert problem(answer, 413, "over_limit")["actual"] == 4097
+
+
+def test_spaces_in_a_list_of_tags_are_passed_once() -> None:
+    """Otherwise, this takes an hour; and the 32 KiB that a header may have, half a minute, in which
+    the worker does nothing else."""
+    for after in ('"', "x", "W/", '"b" x'):
+        with pytest.raises(RequestRefused):
+            conditions.read_conditions({"HTTP_IF_MATCH": f'"a",{" " * 2_000_000}{after}'})
+
+
+def test_spaces_in_accept_are_passed_once(catalog: Catalog) -> None:
+    catalog.put(1)
+    accept = f"text/event-stream;q=0,x{' ' * 2_000_000}y,application/json"
+    got = catalog.client.get(f"{catalog.path}/changes?after=0", headers={"Accept": accept})
+    assert got.content_type == "application/json"
 
 
 def test_long_conditions_are_not_cached(catalog: Catalog) -> None:

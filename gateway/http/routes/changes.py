@@ -238,7 +238,8 @@ def _behind_commit(position: shapes.FeedPosition | None, after: int) -> int:
 
 def _wants_stream(environ: Environ) -> bool:
     """Whether Accept prefers an event stream. Without a preference it is JSON."""
-    accept = environ.get("HTTP_ACCEPT", "")
+    # To find where a range ends, the library goes through each run of spaces once per space.
+    accept = " ".join(environ.get("HTTP_ACCEPT", "").split())
     if EVENT_STREAM not in accept.lower():
         return False
     accepted = parse_accept_header(accept, MIMEAccept)

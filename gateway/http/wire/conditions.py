@@ -127,7 +127,10 @@ def _refuse_many_ranges(count: int, **place: Any) -> None:
 
 # An element of a list of entity tags (section 8.8.3), with the comma after it. A tag may hold
 # commas, but neither a space nor a quote.
-_element = re.compile('[ \t]*(?:((W/)?"([\x21\x23-\x7e\x80-\xff]*)")|([*]))?[ \t]*(?:,|\\Z)').match
+# Possessive: there may be thousands of spaces where an element fails.
+_element = re.compile(
+    '[ \t]*+(?:((W/)?"([\x21\x23-\x7e\x80-\xff]*)")|([*]))?[ \t]*+(?:,|\\Z)'
+).match
 
 # The preferred form of a date and the two obsolete ones that must be understood (section 5.6.7).
 _DATE_FORMS: Final = (
