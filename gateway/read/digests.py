@@ -174,15 +174,18 @@ class DigestListing:
         return parse_declarations(document.content.get("arrays", []))
 
     def _page(self, scan: _Scan, after: str, limit: int) -> KeyDigestPage:
-        found: Sequence[KeyDigest] = ()
+        found: list[KeyDigest] = []
         more, steps = True, growing(limit)
-        while not found:
+        while len(found) < limit:
             records = self._records(scan, after, next(steps))
             more = bool(records)
             if not records:
                 break
-            found, after = self._visible(scan, records, limit)
-            if scan.viewer is None and cpu.is_half_used():
+            some, after = self._visible(scan, records, limit - len(found))
+            found += some
+            is_long = cpu.is_half_used()
+            # As in ``Listing``, hidden documents don't end the page.
+            if (found or is_long) if scan.viewer is None else (found and is_long):
                 break
         more = more and bool(self._store.scan_keys(scan.catalog, after, scan.prefix, 1))
         last = after if scan.viewer is None or not found else found[-1].key

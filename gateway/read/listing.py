@@ -89,7 +89,7 @@ class CatalogExport(Generic[_Item]):
 
 class _Scan(NamedTuple):
     """Which documents to scan: see ``Listing``. ``is_export``: to the end, however long that
-    takes."""
+    takes; if there is a viewer, no client sees where a page ends."""
 
     catalog: str
     prefix: str
@@ -260,8 +260,10 @@ class Listing:
 
         If a ``resumable`` export stops, it can be resumed ``after`` its last key for _EXPORT_PIN_S:
         the id of its pin comes from owner, revision and prefix. Only ``close`` drops that pin.
+        ``page_documents``: the client sees the pages, which have at most so many.
         """
-        scan = _Scan(catalog, prefix, viewer, require_time, is_export=True)
+        is_export = viewer is None or page_documents is None
+        scan = _Scan(catalog, prefix, viewer, require_time, is_export)
         limit = page_documents or self._export_page
         hold = _Hold(self, self._store, self._runtime, catalog, prefix, owner, resumable=resumable)
 
@@ -314,12 +316,12 @@ class Listing:
         page: list[_Item] = []
         last = after  # with a viewer, a visible key: the answer may reveal no other
         more, ends, steps = True, False, growing(limit)
+        left_bytes = self._page_bytes_max
         with memory.account().holding(memory.REPLY_BYTES):
-            while not (page or ends) and more:
+            while more and not ends:
                 records = self._store.scan_documents(
                     catalog, after, prefix, next(steps), self._page_bytes_max
                 )
-                left_bytes = self._page_bytes_max
                 for key, size_bytes, encoded in map_records(
                     records,
                     self._encoder(scan, encode, revision),
@@ -331,13 +333,16 @@ class Listing:
                     left_bytes -= size_bytes
                     if scan.is_export and cpu.is_half_used():
                         cpu.renew()
-                    ends = cpu.is_half_used() and bool(page or scan.viewer is None)
+                    is_long = cpu.is_half_used() and bool(page or scan.viewer is None)
                     # At that revision, documents may have been larger than now.
-                    if ends or left_bytes <= 0 or len(page) == limit:
+                    ends = is_long or left_bytes <= 0 or len(page) == limit
+                    if ends:
                         break
+                # Hidden documents don't end a page that a client sees: it would show their sizes.
+                ends = ends or bool(page and (scan.viewer is None or scan.is_export))
                 more = bool(records)
             self.require_above_floor(catalog, revision)
-            more = bool((page or ends) and self._store.scan_documents(catalog, after, prefix, 1, 1))
+            more = more and bool(self._store.scan_documents(catalog, after, prefix, 1, 1))
         return ListingPage(revision, page, last if more else None)
 
     def _encoder(

@@ -119,6 +119,38 @@ def test_a_page_continues_after_hidden_documents(people: People) -> None:
 
 
 @pytest.mark.parametrize(
+    "query", ["/documents?", "/documents?select=key&revision=4&", "/changes?initial=true&"]
+)
+def test_the_end_of_a_page_shows_no_sizes_of_hidden_documents(
+    query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.read.digests._CONTENTS_BYTES_MAX", 300)
+
+    def pages(secret: str) -> list[str]:
+        limits = ServiceLimits(listing_page_bytes_max=300)
+        gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits)
+        people = People(create_app(gateway, authenticate=authenticate), gateway)
+        ann = people("ann")
+        for value in ("", "newer"):
+            for key in "abcd":
+                ann.put(key, [value, secret * (key in "ac")])
+        for key in "ac":
+            ann.put_attributes(key, ANN_ALONE)
+        found, headers, more = list[str](), dict[str, str](), ""
+        while more or not found:
+            page = people("eve").get(f"{query}limit=9{more}", **headers).get_json()
+            found.append("".join(each["key"] for each in page["documents"]))
+            if "position" in page:
+                headers = {"Last_Event_ID": page["position"]}
+                more = "/" in page["position"] and "&"
+            else:
+                more = page["next"] and f"&after={page['next']['after']}"
+        return found
+
+    assert pages("") == pages("secret" * 100)
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "/documents?",
