@@ -65,14 +65,15 @@ def schema_of(options: Options) -> StructType:
     if options.columns is None:
         return all_of_them
     names = all_of_them.fieldNames()
-    for name in options.columns:
+    chosen = [name.lower() for name in options.columns]
+    for name in chosen:
         if name not in names:
             raise OptionRefused(
                 "columns", f"unknown column {name!r}; known columns: {', '.join(names)}"
             )
-        if options.columns.count(name) > 1:
+        if chosen.count(name) > 1:
             raise OptionRefused("columns", f"column {name!r} is named twice")
-    return StructType([all_of_them[name] for name in options.columns])
+    return StructType([all_of_them[name] for name in chosen])
 
 
 def _all_columns(options: Options) -> StructType:
@@ -83,18 +84,18 @@ def _all_columns(options: Options) -> StructType:
 
 class ReadColumns:
     """The columns that a frame is read with: those of `schema_of`, or those of a schema that the
-    user gives. It may lack some, make any of them nullable or not, and have a column ``document``
-    of any type instead of ``value``."""
+    user gives. It may lack some, spell them in any case, make any of them nullable or not, and have
+    a column ``document`` of any type instead of ``value``."""
 
     def __init__(self, given: StructType, options: Options) -> None:
         """Raises ColumnRefused, and OptionRefused for the options alone."""
         own, rows = schema_of(options), _all_columns(options).fieldNames()
         self._typed: TypedDocuments | None = None
-        self._names = given.fieldNames()
+        self._given = given.fieldNames()
         self._texts = StructType()
         for column in given.fields:
-            read = column
-            if column.name == DOCUMENT and _VALUE in own.fieldNames() and options.type == DOCUMENTS:
+            read = StructField(column.name.lower(), column.dataType)
+            if read.name == DOCUMENT and _VALUE in own.fieldNames() and options.type == DOCUMENTS:
                 self._typed = _typed(column)
                 read = own[_VALUE]
             if why := _misfit(read, own):
@@ -113,9 +114,10 @@ class ReadColumns:
         chosen = (tuple([row[place] for place in self._places]) for row in rows)
         batches = in_batches(chosen, self._texts)
         if self._typed is not None:
-            batches = self._typed.batches(batches, self._names.index(DOCUMENT))
+            batches = self._typed.batches(batches, self._texts.fieldNames().index(_VALUE))
         try:
-            yield from batches
+            for batch in batches:
+                yield batch.rename_columns(self._given)
         except ClientError as error:  # as `brief` does it for what isn't a generator
             raise error.with_traceback(None) from None
 

@@ -22,6 +22,7 @@ from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.version_steps import FenceKeeper, Version, VersionRefused
 
 _NAMED_MAX: Final = 20
+_KEY_SHOWN_MAX: Final = 120
 _SLICE_BYTES: Final = 1024 * 1024
 _NONE_BAD: Final[Mapping[str, str]] = {}
 # The gateway's codes for a key that was sent with another request, and for a version that is over.
@@ -355,7 +356,9 @@ class _Writing:
 
 
 def _named(row: _Row) -> str:
-    return f"row {row.ordinal} (key {row.values.get('key')!r})"
+    key = repr(row.values.get("key"))
+    more = "…" * (len(key) > _KEY_SHOWN_MAX)
+    return f"row {row.ordinal} (key {key[:_KEY_SHOWN_MAX]}{more})"
 
 
 def _with(text: bytes, **members: str) -> bytes:

@@ -65,7 +65,7 @@ class TypedDocuments:
 
     Members that the type lacks are dropped. What a document lacks, or has with another type or
     size, is null; a string takes the JSON of any other value. ``from_json`` does the same, except
-    that numbers overflow, and that such a value makes its whole map null.
+    that numbers overflow, and that such a value makes its whole map or array null.
     """
 
     def __init__(self, column: types.StructField) -> None:

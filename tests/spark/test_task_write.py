@@ -192,6 +192,15 @@ def test_text_that_is_not_utf8_makes_a_row_bad(
 
 
 @pytest.mark.usefixtures("run")
+def test_the_error_shows_only_the_beginning_of_a_long_key(
+    gateway: RunningGateway, catalog: str
+) -> None:
+    rows = [pa.RecordBatch.from_pydict({"key": ["k" * 10_000], "patch": ["{"]})]
+    with pytest.raises(WriteFailed, match=r"row 0 \(key 'k{119}…\): column 'patch': it isn't JSON"):
+        run_at(gateway.url, catalog, rows, Attempt("job", 0, 0, 0, Version("nightly", 7)))
+
+
+@pytest.mark.usefixtures("run")
 def test_a_dead_letter_without_the_unreadable_value_is_refused_again(
     gateway: RunningGateway, catalog: str, routes: CatalogRoutes, tmp_path: Path
 ) -> None:

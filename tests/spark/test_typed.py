@@ -111,6 +111,9 @@ def test_a_custom_schema_may_name_only_existing_columns(spark: Any, written: Wri
     reader = reader.option("catalog", written.catalog)
     assert reader.schema("key string").load().collect() == [("a",)]
     assert reader.schema("revision bigint, key string").load().collect() == [(1, "a")]
+    in_any_case = reader.schema("Document struct<tier: int>, KEY string").load()
+    assert in_any_case.where("document.tier = 1").collect() == [((1,), "a")]
+    assert written.frame(spark, columns="KEY, Revision").collect() == [("a", 1)]
     for schema, why in (
         (
             "key int",
