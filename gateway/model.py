@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Literal, NamedTuple, Self, cast
 
 import msgspec
@@ -282,6 +283,15 @@ class Keys(NamedTuple):
     def of(cls, keys: Iterable[str]) -> Self:
         each = frozenset(keys)
         return cls(each, sorted(each))
+
+    @classmethod
+    def union(cls, some: Sequence[Self]) -> Self:
+        """All of them; faster than ``of``, as those of each are in order."""
+        if len(some) == 1:
+            return some[0]
+        ascending = sorted(chain.from_iterable(keys.ascending for keys in some))
+        each = dict.fromkeys(ascending)
+        return cls(frozenset(each), [*each])
 
     def has_under(self, prefix: str) -> bool:
         at = bisect_left(self.ascending, prefix)

@@ -13,11 +13,12 @@ catalog's history; those watchers get an error, and nothing more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gateway import memory
+from gateway.cpu import yield_if_over
 from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.limits import MIB, WatchLimits
 from gateway.model import SETTINGS_KEY, CommitRecord, Head, Keys, follows
@@ -115,17 +116,16 @@ class Channel:
         self.position, self.last = floor, ""
         self.known_head = max(self.known_head, floor)
 
-    def release(self, commits: Collection[EncodedCommit], bookmark_commits: int) -> list[Waiting]:
-        """Take out and return the waiting watchers that want some of ``commits``, or are due a
+    def release(self, burst: Burst, bookmark_commits: int) -> list[Waiting]:
+        """Take out and return the waiting watchers that want some of the commits, or are due a
         bookmark.
 
         The positions of the others move on while they wait, which costs nothing.
         """
         released = []
-        keys = Keys.of(key for each in commits for key in each.keys.each)
         for watcher in tuple(self.waiting):
             behind = self.position - watcher.bookmarked >= bookmark_commits
-            if behind or watcher.selection.wants_any(commits, keys):
+            if behind or watcher.selection.wants_some(burst):
                 del self.waiting[watcher]
                 released.append(watcher)
             else:
@@ -165,6 +165,32 @@ class EncodedCommit:
         """The commit as if it hadn't touched the keys ``gone``; ``encoded`` stays."""
         made_by = {name: Keys.of(keys.each.difference(gone)) for name, keys in self.made_by.items()}
         return replace(self, keys=Keys.of(self.keys.each.difference(gone)), made_by=made_by)
+
+
+class Burst:
+    """Several commits, one or more, for many selections: merged once, in all and by author, so that
+    no selection goes through the commits."""
+
+    def __init__(self, commits: Collection[EncodedCommit]) -> None:
+        by_author: dict[str, list[EncodedCommit]] = {}
+        for each in commits:
+            by_author.setdefault(each.author, []).append(each)
+        self.by_author = {author: _merged(its) for author, its in by_author.items()}
+        self.whole = _merged(self.by_author.values())
+
+
+def _merged(commits: Collection[EncodedCommit]) -> EncodedCommit:
+    """The commits as one, as far as selections look at them; its author is that of the first."""
+    yield_if_over()
+    first = next(iter(commits))
+    if len(commits) == 1:
+        return first
+    made_by: dict[str, list[Keys]] = {}
+    for each in commits:
+        for manager, keys in each.made_by.items():
+            made_by.setdefault(manager, []).append(keys)
+    merged = {manager: Keys.union(of_it) for manager, of_it in made_by.items()}
+    return replace(first, keys=Keys.union([each.keys for each in commits]), made_by=merged)
 
 
 def not_in_history(revision: int, head_revision: int) -> RevisionNotFound:
@@ -210,10 +236,11 @@ class Selection:
         made_by = (commit.made_by[name] for name in commit.made_by.keys() & self.managers)
         return any(keys.each and self._is_among(keys) for keys in made_by)
 
-    def wants_any(self, commits: Iterable[EncodedCommit], keys: Keys) -> bool:
-        """Whether it wants one of ``commits``, which touch ``keys`` in all."""
-        is_possible = self._is_among(keys) or (self.settings and SETTINGS_KEY in keys.each)
-        return is_possible and any(map(self.wants, commits))
+    def wants_some(self, burst: Burst) -> bool:
+        """Whether it wants one of the commits."""
+        if not self.authors or (self.settings and SETTINGS_KEY in burst.whole.keys.each):
+            return self.wants(burst.whole)
+        return any(self.wants(burst.by_author[a]) for a in burst.by_author.keys() & self.authors)
 
     def _is_among(self, keys: Keys) -> bool:
         if not self.keys and not self.prefix:

@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 from gateway.access.principal import Shares
 from gateway.errors import TooManyWatchers
 from gateway.feed.channel import (
+    Burst,
     Channel,
     Encode,
     NewCommits,
@@ -390,18 +391,19 @@ class Hub:
 
         If the channel isn't at ``after`` any more, another run has moved it by the same commits.
         """
+        burst = Burst(new.commits) if new.commits else None
         with self.lock:
             channel = self._channels.get(catalog)
             if channel is None or channel.position != after:
                 return True
             channel.known_head = max(channel.known_head, new.head.revision)
             released: Collection[Waiting] = ()
-            has_gone = bool(new.commits) and not follows(channel.last, new.commits[0].parent)
+            has_gone = burst is not None and not follows(channel.last, new.commits[0].parent)
             if has_gone or _went_back(after, channel.last, new.head):
                 released = self._lose(channel, new.head.revision)
-            elif new.commits:
+            elif burst is not None:
                 channel.append(new.commits, self.limits)
-                released = channel.release(new.commits, self.limits.bookmark_commits)
+                released = channel.release(burst, self.limits.bookmark_commits)
             elif new.head.floor > channel.position:
                 channel.skip_to(new.head.floor)
                 released = channel.release_all()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations, product
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from gateway.feed.channel import EncodedCommit, Selection
-from gateway.model import CommitRecord, Head, Keys
+from gateway.feed.channel import Burst, EncodedCommit, Selection
+from gateway.model import SETTINGS_KEY, CommitRecord, Head, Keys
 from gateway.store.contract import ForeignRecord, StoreUnreachable
+from tests.counted import Counted
 from tests.feed.feed_world import EVERYTHING, STEP_S, World, remaining_revisions, revisions, world
 
 __all__ = ["world"]
@@ -334,14 +336,35 @@ class TestSelections:
                 selection = Selection(prefix=prefix, managers=frozenset(managers))
                 of_n = "n" in managers and not prefix
                 assert selection.wants(commit) is ((has and wants) or of_n), selection
-                assert selection.wants_any([commit], keys) is selection.wants(commit), selection
-        assert not Selection(prefix="d").wants_any(iter(int, 1), keys), "none is looked at"  # type: ignore[arg-type]
         gone = commit.without(found)
         assert not Selection(prefix="a").wants(gone)
         assert not Selection(managers=frozenset("m")).wants(gone)
         assert Selection(managers=frozenset("n")).wants(gone)
         assert isinstance(keys.ascending, Looked)
         assert keys.ascending.count < len(found)
+
+    def test_a_selection_of_many_commits_goes_through_none_of_them(self) -> None:
+        """A worker stood still: each of its feeds of one author went through each new commit."""
+        none: frozenset[str] = frozenset()
+        some = (none, frozenset("a"), frozenset("b"), frozenset("ab"), frozenset("x"))
+        commits = Counted(
+            EncodedCommit(
+                1, Keys.of(keys), b"", author=author, made_by=dict.fromkeys(by, Keys.of(keys[:1]))
+            )
+            for keys in ((), ("a",), ("b", "a/1"), (SETTINGS_KEY, "c"))
+            for author in "abc"
+            for by in ("", "a", "bc")
+        )
+        bursts = [Counted(each) for each in (*combinations(commits, 2), commits[:9], commits)]
+        for burst in bursts:
+            merged = Burst(burst)
+            seen = burst.seen
+            for keys, authors, managers in product(some, some, some):
+                for prefix, settings in product(("", "a/"), (False, True)):
+                    selection = Selection(keys, prefix, authors, managers, settings)
+                    wants = any(selection.wants(each) for each in tuple.__iter__(burst))
+                    assert selection.wants_some(merged) is wants, (selection, burst)
+            assert burst.seen == seen <= 2 * len(burst)
 
     @pytest.mark.parametrize("selection", [Selection(frozenset("a")), Selection(prefix="a")])
     def test_the_log_is_filtered_like_the_ring(self, world: World, selection: Selection) -> None:
