@@ -92,6 +92,20 @@ def test_writing_a_large_document_yields_first(store: MongoStore, turns: Turns) 
     assert store.documents({"c": ["k1"]})["c", "k1"].content == LARGE
 
 
+@pytest.mark.parametrize("created", [4, 5])
+def test_writing_thousands_of_documents_yields_for_each_and_takes_several_calls(
+    store: MongoStore, turns: Turns, created: int
+) -> None:
+    """The driver prepares all of a call in one go."""
+    keys = [f"{number:04}" for number in range(4_500)]
+    many = [replace(document(5, key=key), create_revision=created) for key in keys]
+    store.heads(["c"])
+    turns()
+    store.write_documents({"c": many})
+    assert turns() == len(many) + 3
+    assert store.scan_keys("c", "", "", len(many) + 1) == keys
+
+
 def test_a_large_document_is_encoded_separately() -> None:
     """One call of the driver encodes all of a bulk."""
     large = replace(document(5, content=LARGE), size_bytes=100_011)

@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 # they are parsed.
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 _COMMITS_MEMORY_MAX = 64 * 1024 * 1024
+# The most documents of one call: the driver prepares and encodes all of a call in one go.
+_DOCUMENTS_AT_ONCE = 2_000
 # The second try updates the record that made the first one fail, unless it was purged meanwhile.
 _WRITE_TRIES = 4
 # A head that isn't of this format after as many tries has no format that any gateway has written.
@@ -261,6 +263,10 @@ class LoopPart(StorePart):
 
     def write_documents(self, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
         every = [(catalog, each) for catalog, changed in documents.items() for each in changed]
+        for first in range(0, len(every), _DOCUMENTS_AT_ONCE):
+            self._write_some(every[first : first + _DOCUMENTS_AT_ONCE])
+
+    def _write_some(self, every: Sequence[tuple[str, DocumentRecord]]) -> None:
         new = [(catalog, each) for catalog, each in every if each.revision == each.create_revision]
         left = []
         if len(new) >= _INSERTS_MIN:

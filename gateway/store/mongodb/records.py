@@ -478,10 +478,10 @@ def document_record(catalog: str, document: DocumentRecord) -> Record:
 def _state(document: DocumentRecord) -> Record | RawBSONDocument:
     """The field ``state``. A large one is encoded here, by itself: the driver would encode a whole
     bulk in one go, during which no other request can go on."""
+    yield_if_over()  # each time: a write-out may have thousands of small ones
     state = _document_state(document)
     if document.size_bytes <= _APART_BYTES:
         return state
-    yield_if_over()
     return RawBSONDocument(encode(state), RAW)
 
 
