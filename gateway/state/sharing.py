@@ -1,8 +1,8 @@
 """Reads of the store that are requested at the same time share one call.
 
 A read must return what the store holds after the read was requested. Readers that come while a call
-is under way gather for the next one: no timer, no delay when idle, and a busy process asks the
-database once for dozens of readers.
+is under way gather for the next one, up to a bound of names: no timer, no delay when idle, and a
+busy process asks the database once for dozens of readers.
 
 One catalog's trouble doesn't affect others: if a call for many catalogs fails, each is read alone,
 and those that fail again stay alone for a while. The same goes for records: if a shared call fails
@@ -28,6 +28,7 @@ share calls again. So that costs a few more calls, not one for each catalog.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
@@ -116,6 +117,9 @@ _Name = TypeVar("_Name", bound=Hashable)
 _Found = TypeVar("_Found")
 
 _LONG_S: Final = 0.25
+# The most names of several readers in one call, which nothing interrupts: further readers gather
+# for the call after it.
+_NAMES_MAX: Final = 2_000
 
 
 class _Group(Generic[_Name, _Found]):
@@ -147,6 +151,13 @@ class _Joinable(_Group[_Name, _Found]):
         self.turn = runtime.event()
         self.done = runtime.event()
 
+    def joined(self, names: Collection[_Name]) -> bool:
+        """Join the group for these names, unless they are too many for it; whether they aren't."""
+        both = self.names.union(names)
+        if len(both) <= _NAMES_MAX:
+            self.names = both
+        return len(both) <= _NAMES_MAX
+
 
 class _Gathering(Generic[_Name, _Found]):
     """Calls ``read`` with the names of whole groups, in at most ``parallel`` calls at a time."""
@@ -164,21 +175,22 @@ class _Gathering(Generic[_Name, _Found]):
         self._ended = ended
         self._lock = runtime.lock()
         self._free = parallel
-        self._gathering: _Joinable[_Name, _Found] | None = None
+        self._gathering: deque[_Joinable[_Name, _Found]] = deque()  # in the order of their turns
         self._under_way: list[_Group[_Name, _Found]] = []
 
     def read(self, names: Collection[_Name]) -> _Group[_Name, _Found]:
         """A group with these names that was read within this call."""
         with self._lock:
-            others = self._gathering
-            if others is not None:
-                others.names.update(names)
+            others = self._gathering[-1] if self._gathering else None
+            if others is not None and others.joined(names):
+                alone = None
             elif self._free:
                 self._free -= 1
                 alone = self._start(_Group(names))
             else:
-                own = self._gathering = _Joinable(names, self._runtime)
-                alone = None
+                own: _Joinable[_Name, _Found] = _Joinable(names, self._runtime)
+                self._gathering.append(own)
+                others = alone = None
         if others is not None:
             others.done.wait()
             return others
@@ -224,11 +236,10 @@ class _Gathering(Generic[_Name, _Found]):
             memory.work_for(held)
             with self._lock:
                 self._under_way.remove(group)
-                following, self._gathering = self._gathering, None
-                if following is None:
-                    self._free += 1
+                if self._gathering:
+                    self._gathering.popleft().turn.set()
                 else:
-                    following.turn.set()
+                    self._free += 1
             self._ended(group)
 
 

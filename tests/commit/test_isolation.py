@@ -400,7 +400,7 @@ def test_an_unreadable_document_fails_no_reader_of_other_documents() -> None:
     for thread in threads[1:]:
         thread.start()
     gathering = reads._together
-    wait_until(lambda: gathering._gathering is not None and len(gathering._gathering.names) == 3)
+    wait_until(lambda: sum(len(group.names) for group in gathering._gathering) == 3)
     go_on.set()
     for thread in threads:
         thread.join(WAIT_S)

@@ -37,8 +37,7 @@ class Shelf:
 
 
 def gathering(reads: SharedReads[str, int]) -> set[str]:
-    group = reads._together._gathering
-    return set() if group is None else group.names
+    return {name for group in reads._together._gathering for name in group.names}
 
 
 def test_reads_requested_during_a_read_share_the_next_one(
@@ -64,6 +63,26 @@ def test_reads_requested_during_a_read_share_the_next_one(
         thread.join(WAIT_S)
     assert shelf.calls == [{"first"}, waiting]
     assert found == {"first": {"first": 0}, "a": {"a": 1}, "b": {"b": 1, "a": 1}, "c": {"c": 1}}
+
+
+def test_readers_of_many_names_share_no_call(eventually: Callable[..., Any]) -> None:
+    """A call for the names of a hundred readers held their worker up."""
+    shelf = Shelf()
+    reads = SharedReads(shelf.read_from_store, ThreadRuntime())
+    names = [[f"{reader}/{number}" for number in range(900)] for reader in "abcde"]
+    asked = [["first"], *names, names[-1]]
+    found: list[dict[str, int]] = []
+    threads = []
+    for count, each in enumerate(asked):
+        threads.append(threading.Thread(target=lambda: found.append(reads.read(each))))  # noqa: B023
+        threads[-1].start()
+        expected = {name for each in asked[1 : count + 1] for name in each}
+        eventually(lambda: shelf.begun.is_set() and gathering(reads) == expected)  # noqa: B023
+    shelf.go_on.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert [len(call) for call in shelf.calls] == [1, 1_800, 1_800, 900]
+    assert sorted(map(sorted, found)) == sorted(map(sorted, asked))
 
 
 def test_an_error_is_raised_in_every_reader_of_the_shared_read_and_in_no_other() -> None:
