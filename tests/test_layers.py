@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access decide errors limits model patching runtime store",
     "catalogs": "conflict cpu decide errors limits model read runtime state store",
-    "relay": "errors feed limits memory meters model outgoing runtime state store",
+    "relay": "cpu errors feed limits memory meters model outgoing runtime state store",
     "service": "catalogs commit decide feed limits memory meters model read relay retention runtime"
     " state"
     " store uploads",

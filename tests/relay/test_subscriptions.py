@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway import cpu
 from gateway.errors import PinHolds, TooManyWatchers
 from gateway.feed.channel import Selection
 from gateway.http.wire.shapes import commit_event
@@ -1109,3 +1110,40 @@ def test_a_failure_is_recorded_and_waited_for_even_if_the_catalog_cannot_be_pinn
 
 def _edited(*_: object) -> None:
     raise StoreUnreachable("input to $filter must be an array")
+
+
+class TestLargeCommits:
+    """A hundred subscriptions to a commit of some megabytes held their worker up for seconds, and
+    took a gigabyte."""
+
+    def test_a_delivery_is_made_when_there_is_room_for_it(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        gateway.subscribe(receiver)
+        memory = gateway.service.memory
+        first, second = memory.account(), memory.account()
+        first.take(memory.limits.request_bytes_max)
+        second.take(memory.limits.bytes_max - memory.limits.request_bytes_max)
+        gateway.catalog.put({"n": 0})
+        eventually(lambda: memory.readings().waiting == 1)
+        assert receiver.asked == 0
+        first.close()
+        second.close()
+        receiver.wait_for_commits(1)
+        eventually(lambda: memory.readings().held_bytes == 0)
+
+    def test_others_go_on_between_its_steps(
+        self, gateway: Gateway, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(5):
+            gateway.catalog.put({"n": number})
+        yielded: list[str] = []
+        monkeypatch.setattr(cpu.slices, "is_over", True)
+        monkeypatch.setattr(
+            cpu.slices, "yield_now", lambda: yielded.append(threading.current_thread().name)
+        )
+        gateway.subscribe(receiver, format="cloudevents-batch", from_=0)
+        receiver.wait_for_commits(5)
+        assert len(receiver.posts) == 1
+        steps = 5 + 2  # the events, the message, its signature
+        assert sum(each.startswith("relay (") for each in yielded) == steps

@@ -68,7 +68,7 @@ def _event(catalog: str, kind: str, position: str, data: bytes, time_us: int | N
     }
     if time_us is not None:
         members["time"] = rfc3339(time_us)
-    return encode(members)[:-1] + b',"data":' + data + b"}"
+    return b"".join((encode(members)[:-1], b',"data":', data, b"}"))
 
 
 def event_id(catalog: str, position: str) -> str:

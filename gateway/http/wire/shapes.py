@@ -255,7 +255,7 @@ def _event(name: str, data: dict[str, Any], position: int | FeedPosition | None)
 
 
 def event_data(event: bytes) -> bytes:
-    return event.split(b"\ndata: ", 1)[1][:-2]
+    return event[event.index(b"\ndata: ") + len(b"\ndata: ") : -2]
 
 
 @dataclass(frozen=True, slots=True)
