@@ -25,6 +25,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from gateway import cpu
 from gateway.limits import MIB, ServiceLimits
 from gateway.memory import PARSED, parsed_bytes
 from gateway.meters import NO_METERS, CacheReadings, Meters
@@ -358,29 +359,55 @@ class Cache:
         They are ascending without a gap. If they begin above the entry's next revision, nothing
         changes. If they belong to another history, the catalog went back.
         """
+        own = cpu.work_for(None)  # it is for all later requests, too
+        try:
+            for commit in commits:
+                while not self._advanced(catalog, commit):
+                    pass  # others have changed the entry meanwhile
+        finally:
+            cpu.work_for(own)
+
+    def _advanced(self, catalog: str, commit: CommitRecord) -> bool:
+        """Move the entry on by ``commit`` if that is its next one; False: try again. The documents
+        are made without the lock, because that may take long."""
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None:
-                return
-            before, stranger = entry.position, None
-            try:
-                for commit in commits:
-                    if _is_stranger(entry, commit):
-                        before, stranger = entry.position, commit
-                        break
-                    if commit.revision == entry.revision + 1:
-                        self._advance_by(entry, commit)
-                        self._lengthen(entry, [commit])
-            except HistoryIncomplete:
-                self._drop(catalog)  # it lacks something that was compacted
-            except WrongBase as error:
-                report_wrong_base(self.meters, catalog, error)
+                return True
+            before = entry.position
+            is_stranger = _is_stranger(entry, commit)
+            is_next = commit.revision == entry.revision + 1
+            known = _changed_documents(entry, commit)
+        if is_stranger:
+            found = f"commit {commit.id} at revision {commit.revision}"
+            self.went_back(catalog, before, found)
+        if is_stranger or not is_next:
+            return True
+        after = wrong = None
+        try:
+            after = _after(known, entry.weights, commit)
+        except HistoryIncomplete:
+            pass  # it lacks something that was compacted
+        except WrongBase as error:
+            wrong = error
+        with self._lock:
+            now = _changed_documents(entry, commit)
+            is_same = now.keys() <= known.keys() and all(now[key] is known[key] for key in now)
+            if self._entries.get(catalog) is not entry or entry.position != before or not is_same:
+                return False
+            if after is None:
                 self._drop(catalog)
             else:
+                for key in now:
+                    self._put(catalog, entry, key, *after[key])
+                entry.revision, entry.last = commit.revision, commit.id
+                entry.time_us, entry.deleted = commit.time_us, commit.deletes_catalog
+                self._lengthen(entry, [commit])
                 self._use(catalog)
             self._evict()
-        if stranger is not None:
-            self.went_back(catalog, before, f"commit {stranger.id} at revision {stranger.revision}")
+        if wrong is not None:
+            report_wrong_base(self.meters, catalog, wrong)
+        return True
 
     def mark_written(self, catalog: str, revision: int, judged: int = 0) -> None:
         """Note that all commits up to ``revision``, and all verdicts up to number ``judged``, are
@@ -485,16 +512,6 @@ class Cache:
         for forget in self._forgetting:
             forget(catalog)
 
-    def _advance_by(self, entry: _Entry, commit: CommitRecord) -> None:
-        for change in commit.changes:
-            if change.key in entry.documents:
-                after = advance(entry.documents[change.key], commit, change)
-                before = entry.weights.get(change.key, NO_WEIGHT)
-                weight = weight_of(after, before, (change,))
-                self._put(commit.catalog, entry, change.key, after, weight)
-        entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
-        entry.deleted = commit.deletes_catalog
-
     def _lengthen(self, entry: _Entry, commits: Sequence[CommitRecord]) -> None:
         if entry.changed is not None:
             self._bytes -= entry.changed.memory_bytes
@@ -585,6 +602,27 @@ class Cache:
         for key, weight in entry.weights.items():
             self._bytes -= weight.memory_bytes
             del self._by_use[catalog, key]
+
+
+def _changed_documents(entry: _Entry, commit: CommitRecord) -> dict[str, DocumentRecord | None]:
+    """The entry's documents that ``commit`` changes."""
+    held = entry.documents
+    return {change.key: held[change.key] for change in commit.changes if change.key in held}
+
+
+@cpu.interruptible
+def _after(
+    known: Mapping[str, DocumentRecord | None], weights: Mapping[str, Weight], commit: CommitRecord
+) -> dict[str, tuple[DocumentRecord | None, Weight]]:
+    """By key, the documents that ``commit`` makes of the ``known`` ones, and their weights. Raises
+    as ``advance``."""
+    after: dict[str, tuple[DocumentRecord | None, Weight]] = {}
+    for change in commit.changes:
+        if change.key in known:
+            document = advance(known[change.key], commit, change)
+            weight = weight_of(document, weights.get(change.key, NO_WEIGHT), (change,))
+            after[change.key] = document, weight
+    return after
 
 
 def _is_stranger(entry: _Entry, commit: CommitRecord) -> bool:

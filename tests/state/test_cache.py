@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from msgspec.json import decode, encode
 
+from gateway import cpu
 from gateway.limits import ServiceLimits
 from gateway.memory import parsed_bytes
 from gateway.model import (
@@ -22,6 +23,7 @@ from gateway.model import (
 )
 from gateway.runtime import ThreadRuntime
 from gateway.state.cache import Cache, Weight, weight_of
+from gateway.state.replay import advance
 from patching import Json
 from tests.state.sleeping import Noted
 
@@ -305,3 +307,38 @@ def test_the_cache_shrinks_a_megabyte_at_a_time_least_recently_used_first() -> N
     assert "k7" in seen.documents
     assert "k0" not in seen.documents
     assert cache.shrink(0) or cache.shrink(0)
+
+
+def test_what_others_committed_is_replayed_interruptibly_and_without_the_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A patch of a thousand operations on a large list held the other worker up. What is learned
+    meanwhile is moved on, too."""
+    cache = cache_of()
+    cache.begin(head("c", commits=0))
+    cache.learn("c", 0, {"a": None})
+    made = tuple(ChangeRecord(key, "put", 1, value=key) for key in "ab")
+    theirs = CommitRecord("c", 1, 1, ID, "a", None, None, 1, made)
+    replayed: list[str] = []
+
+    def noted(document: Any, commit: CommitRecord, change: ChangeRecord) -> Any:
+        assert cpu.draw(0.0)
+        if not replayed:
+            cache.learn("c", 0, {"b": None})
+        replayed.append(change.key)
+        return advance(document, commit, change)
+
+    monkeypatch.setattr("gateway.state.cache.advance", noted)
+    cpu.begin(0.0)
+    cpu.draw(1.0)  # the request that happens to ask first pays nothing for it
+    try:
+        cache.advance("c", [theirs])
+    finally:
+        cpu.work_for(None)
+    assert replayed == ["a", "a", "b"]
+    seen = cache.view("c", "ab")
+    assert seen is not None
+    assert {key: each and each.content for key, each in seen.documents.items()} == {
+        "a": "a",
+        "b": "b",
+    }
