@@ -13,6 +13,7 @@ from gateway import cpu
 from gateway.memory import parsed_bytes
 from gateway.store.mongodb import MongoStore, connect, records
 from gateway.store.unreachable import as_unknown
+from patching import Json
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
 
@@ -104,6 +105,17 @@ def test_writing_thousands_of_documents_yields_for_each_and_takes_several_calls(
     store.write_documents({"c": many})
     assert turns() == len(many) + 3
     assert store.scan_keys("c", "", "", len(many) + 1) == keys
+
+
+def test_reading_a_range_with_large_acls_yields_between_its_pieces(
+    store: MongoStore, turns: Turns
+) -> None:
+    acl: dict[str, Json] = {"acl": {"read": ["x" * 1_000] * 50}}
+    wide = [replace(document(5, key=f"{number:02}"), attributes=acl) for number in range(50)]
+    store.write_documents({"c": wide})
+    turns()
+    assert len(store.list_range("c", "", 9, 99)) == len(wide)
+    assert turns() > 1 + 50 * 50_000 // 2**20
 
 
 def test_a_large_document_is_encoded_separately() -> None:

@@ -14,6 +14,7 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection as Stored
 
 from gateway import memory
+from gateway.cpu import yield_if_over
 from gateway.model import (
     APPLICATIONS_KEY,
     BareDocument,
@@ -410,6 +411,7 @@ def _scanned(
             found.is_whole = False
             return found
         bytes_max -= len(piece)
+        yield_if_over()
         found += decode(piece)
     found.is_whole = not 0 < limit <= len(found)
     return found
