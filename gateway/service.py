@@ -88,9 +88,8 @@ class GatewayService:
         neighbours: Peers | None = None,
     ) -> None:
         """``turns`` are those that the workers of this machine take, if they can; with
-        ``neighbours``, they hand writes over to each other.
-
-        ``meters`` report the work. ``encode_refusal``: see ``Rules``.
+        ``neighbours``, they hand writes over to each other. ``meters`` report the work.
+        ``encode_refusal``: see ``Rules``.
         """
         self.limits = limits
         self.memory = Memory(runtime, limits.memory, self._shrink_cache)
@@ -101,7 +100,8 @@ class GatewayService:
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
         self._write_out = write_out = WriteOut(store, self._cache, runtime, limits, meters)
-        self._queue = Queue(runtime, limits, turns, write_out.lets_move, self._hand_over.start)
+        hand_over = self._hand_over.start
+        self._queue = Queue(runtime, limits, turns, write_out.may_move, write_out.hurry, hand_over)
         write_out.when_written(self._queue.recheck)
         heads = HeadReader(store, self._cache, limits)
         settler = Settler(store, self._cache, heads, runtime, limits, write_out.hurry)

@@ -373,15 +373,19 @@ class Queue:
         limits: ServiceLimits,
         turns: Turns | None = None,
         may_move: Callable[[str, bool], bool] = lambda *_: True,
+        hurry: Callable[[str], object] = lambda _: None,
         turn_missed: Callable[[str], object] = lambda _: None,
     ) -> None:
         """``may_move`` gets a catalog, and whether its next batch is large, and returns whether its
-        head may move. If not, ``recheck`` is to be called when it may.
+        head may move. If not, ``hurry`` is called with the catalog, without a lock, and ``recheck``
+        is to be called when it may.
 
         ``turn_missed`` is called with each catalog that has to wait for another worker's turn.
         """
         self._runtime = runtime
         self._may_move = may_move
+        self._hurry = hurry
+        self._held_up: list[str] = []  # to be hurried
         self._turn_missed = turn_missed
         self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
@@ -562,12 +566,16 @@ class Queue:
         while True:
             with self._lock:
                 taken, wait_s = take()
-                if taken:
-                    if wait_s is not None or schedule.now:
-                        schedule.wake()  # another leader watches the lanes that pause
-                    return taken
-                mine.clear()
-                schedule.idle.append(mine)
+                held_up, self._held_up = self._held_up, []
+                if not taken:
+                    mine.clear()
+                    schedule.idle.append(mine)
+                elif wait_s is not None or schedule.now:
+                    schedule.wake()  # another leader watches the lanes that pause
+            for catalog in held_up:
+                self._hurry(catalog)
+            if taken:
+                return taken
             mine.wait(wait_s)
             with self._lock:
                 if mine in schedule.idle:
@@ -754,6 +762,7 @@ class Queue:
         elif not lane.waiting:
             self._drop_if_empty(catalog, lane)
         elif not self._may_move(catalog, self._is_large(catalog, lane, now)):
+            self._held_up.append(catalog)
             self._check_later(catalog, now + _CHECK_ANYWAY_S)
         elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
             self._check_later(catalog, lane.not_before)

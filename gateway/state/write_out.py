@@ -460,13 +460,6 @@ class WriteOut:
             )
         return replies < limits.tail_commits_max and held.size_bytes < limits.tail_bytes_max
 
-    def lets_move(self, catalog: str, next_is_large: bool) -> bool:
-        """As ``may_move``. While the move waits, the write-out doesn't linger."""
-        may = self.may_move(catalog, next_is_large)
-        if not may:
-            self.hurry(catalog)
-        return may
-
     def add(
         self,
         since: Moment,

@@ -50,16 +50,16 @@ def operated_by_key(
 ) -> Any:
     """What a patch makes of a value that names the items of ``lists`` by key. Raises Misfit."""
     after = copy.deepcopy(before)
-    changes = False
+    changes: bool | None = None  # what the operations before the stamps come to
     for operation in operations:
-        then = copy.deepcopy(after)
+        if operation["op"] == "stamp" and changes is None:
+            changes = after != before
         if operation["op"] in ("add_to_set", "pull"):
             _operate_on_set(after, operation)
         elif operation["op"] not in REPEATABLES:
             after = _operated(after, _by_index(after, operation, lists))
         elif changes or operation["op"] != "stamp":
             after = repeated(after, operation, lists, stamps)
-        changes = changes or after != then
     return after
 
 
