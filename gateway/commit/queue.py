@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
@@ -573,7 +574,8 @@ class Queue:
                 elif wait_s is not None or schedule.now:
                     schedule.wake()  # another leader watches the lanes that pause
             for catalog in held_up:
-                self._hurry(catalog)
+                with suppress(MemoryError, RuntimeError):  # no thread can begin: it waits longer
+                    self._hurry(catalog)
             if taken:
                 return taken
             mine.wait(wait_s)

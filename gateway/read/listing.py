@@ -89,13 +89,14 @@ class CatalogExport(Generic[_Item]):
 
 class _Scan(NamedTuple):
     """Which documents to scan: see ``Listing``. ``is_export``: to the end, however long that
-    takes; if there is a viewer, no client sees where a page ends."""
+    takes. ``shows_ends``: a client sees where pages end."""
 
     catalog: str
     prefix: str
     viewer: Viewer | None
     require_time: Callable[[], None]
     is_export: bool = False
+    shows_ends: bool = True
 
 
 def as_is(document: DocumentRecord) -> DocumentRecord:
@@ -262,8 +263,8 @@ class Listing:
         the id of its pin comes from owner, revision and prefix. Only ``close`` drops that pin.
         ``page_documents``: the client sees the pages, which have at most so many.
         """
-        is_export = viewer is None or page_documents is None
-        scan = _Scan(catalog, prefix, viewer, require_time, is_export)
+        shows_ends = page_documents is not None
+        scan = _Scan(catalog, prefix, viewer, require_time, True, shows_ends)
         limit = page_documents or self._export_page
         hold = _Hold(self, self._store, self._runtime, catalog, prefix, owner, resumable=resumable)
 
@@ -339,7 +340,7 @@ class Listing:
                     if ends:
                         break
                 # Hidden documents don't end a page that a client sees: it would show their sizes.
-                ends = ends or bool(page and (scan.viewer is None or scan.is_export))
+                ends = ends or bool(page and (scan.viewer is None or not scan.shows_ends))
                 more = bool(records)
             self.require_above_floor(catalog, revision)
             more = more and bool(self._store.scan_documents(catalog, after, prefix, 1, 1))

@@ -28,7 +28,7 @@ from gateway.feed.from_state import FeedsFromState, MadeBy
 from gateway.feed.hub import OWN
 from gateway.feed.watcher import WatchService
 from gateway.limits import RelayLimits
-from gateway.memory import Account, Memory, account, work_for
+from gateway.memory import Memory, OwnAccount, account, work_for
 from gateway.meters import NO_METERS, Meters, RelayReadings
 from gateway.model import DocumentRecord
 from gateway.relay.managing import PIN_S, held_revision, pin_of
@@ -55,8 +55,6 @@ _QUIET_POLL_S: Final = 5.0
 # How long a runner waits at a time, and how long after an error of the gateway.
 _IDLE_S: Final = 1.0
 _RETRY_S: Final = 1.0
-# How many times a delivery is in memory: the events, the message, and what is on its way.
-_COPIES: Final = 3
 # How often progress is written that passed only unwanted commits.
 _NOTED_S: Final = 5.0
 
@@ -268,8 +266,7 @@ class Runner:
             self._wake.set()
 
     def run(self) -> None:
-        account = self._parts.memory.account()
-        account.claim(OWN)  # all runners have one share
+        account = self._parts.memory.own_account()
         work_for(account)
         while not self._is_stopped:
             pause_s = _RETRY_S
@@ -283,7 +280,7 @@ class Runner:
                 self._wake.wait(pause_s)
             self._wake.clear()
 
-    def _step(self, account: Account) -> float:
+    def _step(self, account: OwnAccount) -> float:
         """Deliver what there is; return the seconds until the next step."""
         record = self.record
         now_us = self._parts.runtime.now_us()
@@ -312,7 +309,7 @@ class Runner:
             return _IDLE_S
         return 0.0
 
-    def _deliver_commits(self, account: Account) -> None:
+    def _deliver_commits(self, account: OwnAccount) -> None:
         """Deliver commits until the runner is stopped, the subscription changed, or its claim
         lost."""
         record = self.record
@@ -327,8 +324,7 @@ class Runner:
                 taken = watcher.take(_IDLE_S, limit=self._most(), patient=True)
                 for some in self._in_batches(taken.commits):
                     events = self._events(record.catalog, some)
-                    size = sum(len(each.encoded) for each in some)
-                    self._send(record, events, size, str(some[0].revision))
+                    self._send(record, events, str(some[0].revision))
                     record = self._moved(record, str(some[-1].revision), len(some))
                 if taken.revision > int(record.position) and self._is_due(taken.commits):
                     record = self._moved(record, str(taken.revision), 0)
@@ -361,7 +357,7 @@ class Runner:
             batches[-1].append(each)
         return batches
 
-    def _deliver_state(self, account: Account) -> None:
+    def _deliver_state(self, account: OwnAccount) -> None:
         """Deliver the documents of the state, then the event ``synced``."""
         record, envelopes = self.record, self._parts.envelopes
         position = envelopes.key_of(record.position) if record.position else None
@@ -388,13 +384,13 @@ class Runner:
                     some, unsent = self._fitting(unsent, most)
                     first, last = (envelopes.position(revision, some[i][0]) for i in (0, -1))
                     events = [event for _, event in some]
-                    self._send(record, events, sum(map(len, events)), first)
+                    self._send(record, events, first)
                     record = self._moved(record, last, len(some))
                     if begun.export is not None:
                         begun.export.renew()
                 account.close()
             event = envelopes.synced(record.catalog, revision, begun.made)
-            self._send(record, [event], len(event), envelopes.synced_at(revision))
+            self._send(record, [event], envelopes.synced_at(revision))
             self._moved(record, str(revision), 1)
             if begun.export is not None:
                 begun.export.close()
@@ -423,38 +419,34 @@ class Runner:
             record.catalog, error.code, error.detail, record.position
         )
         try:
-            at = self._parts.envelopes.compacted_at(record.position)
-            self._send(record, [event], len(event), at)
+            self._send(record, [event], self._parts.envelopes.compacted_at(record.position))
         except Undelivered as failure:
             self._failed(record, failure)
         else:
             self._moved(record, "", 1)
 
-    def _send(
-        self, record: SubscriptionRecord, events: Iterable[bytes], size: int, first: str
-    ) -> None:
-        """Send one delivery of ``events``, which are made when there is room for them: ``size``
-        bytes. ``first`` is the position of the first one. Raises Undelivered, MemoryFull, and
-        Outrun if this runner may not send it any more.
+    def _send(self, record: SubscriptionRecord, events: Iterable[bytes], first: str) -> None:
+        """Send one delivery of ``events``. ``first`` is the position of the first one. Raises
+        Undelivered, and Outrun if this runner may not send it any more.
 
         It yields between its steps: a hundred runners may have got the same large commit.
         """
-        with account().holding(_COPIES * size):
-            self._require_own(record)
-            envelopes, now_us = self._parts.envelopes, self._parts.runtime.now_us()
-            made = [*events]
-            yield_if_over()
-            body, media_type = envelopes.message(record.format, made)
-            name = envelopes.event_id(record.catalog, first)
-            if len(made) > 1:
-                name = f"{name}+{len(made)}"
-            secrets = [secret for secret, until in record.secrets if not until or until > now_us]
-            headers = {
-                "Content-Type": media_type,
-                "User-Agent": "metadata-gateway",
-                **signed(secrets, name, now_us // 1_000_000, body),
-            }
-            self._parts.deliverer.post(record.to, body, headers, lambda: self._is_own(record))
+        self._require_own(record)
+        envelopes, now_us = self._parts.envelopes, self._parts.runtime.now_us()
+        made = [*events]
+        yield_if_over()
+        body, media_type = envelopes.message(record.format, made)
+        account().take(2 * len(body))  # body and events, until the account is closed
+        name = envelopes.event_id(record.catalog, first)
+        if len(made) > 1:
+            name = f"{name}+{len(made)}"
+        secrets = [secret for secret, until in record.secrets if not until or until > now_us]
+        headers = {
+            "Content-Type": media_type,
+            "User-Agent": "metadata-gateway",
+            **signed(secrets, name, now_us // 1_000_000, body),
+        }
+        self._parts.deliverer.post(record.to, body, headers, lambda: self._is_own(record))
 
     def _require_own(self, record: SubscriptionRecord) -> None:
         if not self._is_own(record):

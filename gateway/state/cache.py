@@ -41,7 +41,7 @@ from gateway.model import (
     Verdict,
     follows,
 )
-from gateway.runtime import Runtime
+from gateway.runtime import Event, Runtime
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, report_wrong_base
 
 _log = logging.getLogger(__name__)
@@ -164,6 +164,7 @@ class _Entry:
     used: int = 0  # by the clock of uses
     weights: dict[str, Weight] = field(default_factory=dict)  # of the documents
     changed: RecentChanges | None = None  # once somebody has asked for it
+    advancing: Event | None = None  # set once the next commit's documents are made
 
     @property
     def position(self) -> HeadPosition:
@@ -191,11 +192,12 @@ class CachedState(NamedTuple):
 
 
 class Cache:
-    """The entries of catalogs. Thread-safe; every method is short and does no I/O."""
+    """The entries of catalogs. Thread-safe, without I/O. Only ``advance`` may take long."""
 
     def __init__(self, runtime: Runtime, limits: ServiceLimits, meters: Meters = NO_METERS) -> None:
         """``meters`` count contradictions, and heads that went back."""
         self.meters = meters
+        self._runtime = runtime
         self._lock = runtime.lock()
         self._limits = limits
         self._forgetting: list[Callable[[str], None]] = []
@@ -368,21 +370,35 @@ class Cache:
             cpu.work_for(own)
 
     def _advanced(self, catalog: str, commit: CommitRecord) -> bool:
-        """Move the entry on by ``commit`` if that is its next one; False: try again. The documents
-        are made without the lock, because that may take long."""
+        """Move the entry on by ``commit`` if that is its next one; False: try again."""
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None:
                 return True
-            before = entry.position
-            is_stranger = _is_stranger(entry, commit)
-            is_next = commit.revision == entry.revision + 1
-            known = _changed_documents(entry, commit)
+            before, is_stranger = entry.position, _is_stranger(entry, commit)
+            if not is_stranger and commit.revision != entry.revision + 1:
+                return True
+            others = None if is_stranger else entry.advancing
+            if not is_stranger and others is None:
+                entry.advancing = mine = self._runtime.event()
         if is_stranger:
-            found = f"commit {commit.id} at revision {commit.revision}"
-            self.went_back(catalog, before, found)
-        if is_stranger or not is_next:
+            self.went_back(catalog, before, f"commit {commit.id} at revision {commit.revision}")
             return True
+        if others is not None:  # it is made only once
+            others.wait()
+            return False
+        try:
+            return self._advance_by(catalog, entry, commit)
+        finally:
+            with self._lock:
+                entry.advancing = None
+            mine.set()
+
+    def _advance_by(self, catalog: str, entry: _Entry, commit: CommitRecord) -> bool:
+        """Move the entry on by its next commit; False: it changed meanwhile. The documents are made
+        without the lock, because that may take long."""
+        with self._lock:
+            known = _changed_documents(entry, commit)
         after = wrong = None
         try:
             after = _after(known, entry.weights, commit)
@@ -393,7 +409,8 @@ class Cache:
         with self._lock:
             now = _changed_documents(entry, commit)
             is_same = now.keys() <= known.keys() and all(now[key] is known[key] for key in now)
-            if self._entries.get(catalog) is not entry or entry.position != before or not is_same:
+            is_next = commit.revision == entry.revision + 1
+            if self._entries.get(catalog) is not entry or not is_next or not is_same:
                 return False
             if after is None:
                 self._drop(catalog)

@@ -44,7 +44,7 @@ _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
 # Refusals that are decided once under an idempotency key. A 403 may be about the token.
 _DECIDED: Final = (404, 409, 412, 413, 422, 428)
 # Codes among these under which the key decides nothing: an earlier send may yet be applied.
-_UNDECIDED: Final = ("too_much_work", "application_conflict")
+_UNDECIDED: Final = ("too_much_work", "application_conflict", "over_limit", "route_not_found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 # An empty answer sooner than this didn't wait, and asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
 _TRIES: Final = 5
+# Loads of the copy begin at least this far apart: an acl may admit the reader to many documents,
+# one after the other, and each of them has the copy loaded again.
+_RELOAD_S: Final = 1.0
 
 
 class OfAnotherHistory(Diverged):
@@ -95,6 +98,7 @@ class Follower(PerProcess):
         super().__init__()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._failures = 0
+        self._may_reload_at = 0.0
 
     def _begin(self) -> None:
         self._stopping = threading.Event()
@@ -254,6 +258,8 @@ class Follower(PerProcess):
 
     def _reload(self, reason: Exception) -> None:
         _log.warning("loading catalog %r again: %s", self.catalog, reason)
+        self._stopping.wait(max(0.0, self._may_reload_at - time.monotonic()))
+        self._may_reload_at = time.monotonic() + _RELOAD_S
         versions = load(self._routes, self.prefix)
         is_another = isinstance(reason, OfAnotherHistory | NotFound)
         if isinstance(reason, PatchError):

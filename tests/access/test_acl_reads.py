@@ -150,6 +150,23 @@ def test_the_end_of_a_page_shows_no_sizes_of_hidden_documents(
     assert pages("") == pages("secret" * 100)
 
 
+def test_a_feed_begins_with_the_state_however_many_documents_are_hidden(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 422 if the hidden ones before the first visible one took a request's time."""
+    renewed: list[None] = []
+    monkeypatch.setattr("gateway.cpu.is_half_used", lambda: True)
+    monkeypatch.setattr("gateway.cpu.renew", lambda: renewed.append(None))
+    ann = people("ann")
+    for key in "abc":
+        ann.put(key, {})
+        ann.put_attributes(key, ANN_ALONE)
+    ann.put("open", {})
+    page = people("eve").get("/changes?initial=true").get_json()
+    assert [each["key"] for each in page["documents"]] == ["open"]
+    assert len(renewed) >= 4
+
+
 @pytest.mark.parametrize(
     "query",
     [

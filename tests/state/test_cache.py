@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any, cast
 
 import pytest
@@ -25,6 +26,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.state.cache import Cache, Weight, weight_of
 from gateway.state.replay import advance
 from patching import Json
+from tests.patience import WAIT_S
 from tests.state.sleeping import Noted
 
 MIB = 1024 * 1024
@@ -342,3 +344,32 @@ def test_what_others_committed_is_replayed_interruptibly_and_without_the_lock(
         "a": "a",
         "b": "b",
     }
+
+
+def test_callers_at_one_moment_replay_a_commit_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them computed it anew, and all of them together got ready late."""
+    cache = cache_of()
+    cache.begin(head("c", commits=0))
+    cache.learn("c", 0, {"a": None})
+    change = ChangeRecord("a", "put", 1, value="a")
+    theirs = CommitRecord("c", 1, 1, ID, "a", None, None, 1, (change,))
+    begun, go_on = threading.Event(), threading.Event()
+    replayed: list[str] = []
+
+    def noted(document: Any, commit: CommitRecord, change: ChangeRecord) -> Any:
+        replayed.append(change.key)
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return advance(document, commit, change)
+
+    monkeypatch.setattr("gateway.state.cache.advance", noted)
+    threads = [threading.Thread(target=cache.advance, args=("c", [theirs])) for _ in range(5)]
+    threads[0].start()
+    assert begun.wait(WAIT_S)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert replayed == ["a"]
+    assert cache.revision("c") == 1
