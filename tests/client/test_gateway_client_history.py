@@ -70,7 +70,7 @@ def test_pages_of_a_feed_without_a_commit_advance_its_position(service: RunningG
             feed.close()
             assert list(pages) == []
         with catalog.changes(0, follow=False) as feed:
-            assert [[each.revision for each in page] for page in feed.pages()] == [[1, 2, 3, 4]]
+            assert [each.revision for page in feed.pages() for each in page] == [1, 2, 3, 4]
             assert feed.position == 4
 
 
