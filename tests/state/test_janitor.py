@@ -13,6 +13,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.service import GatewayService
 from tests.memory_store import MemoryStore
+from tests.retention.history_checks import wait_until_written
 from tests.without_http import (
     SetClock,
     WatchedStore,
@@ -56,6 +57,8 @@ class World:
             self.pass_time(10)
             return not self.store.open_tails(1 << 60, 9)
 
+        for gateway in (self.ours, self.other):
+            wait_until_written(gateway)
         wait_until(is_ended)
 
     @property
