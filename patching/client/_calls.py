@@ -43,7 +43,7 @@ _FORGET: Final = 0.9  # see `CallPolicy._usual_s`
 _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
 # Refusals that are decided once under an idempotency key. A 403 may be about the token.
 _DECIDED: Final = (404, 409, 412, 413, 422, 428)
-# Codes among these under which the key decides nothing: an earlier send may yet be applied.
+# Codes among these that may not be decided under the key: an earlier send may yet be applied.
 _UNDECIDED: Final = ("too_much_work", "application_conflict", "over_limit", "route_not_found")
 
 

@@ -151,6 +151,8 @@ def test_at_least_once_can_be_chosen(server: Scripted, run: Run) -> None:
         ("test_failed", False, "unknown"),
         ("too_much_work", True, "unknown"),
         ("application_conflict", True, "unknown"),
+        ("over_limit", True, "unknown"),
+        ("route_not_found", True, "unknown"),
     ],
 )
 def test_a_refusal_after_a_lost_answer_is_about_both_only_if_their_key_decided_it(

@@ -305,6 +305,26 @@ def test_after_a_change_that_does_not_fit_the_copy_is_read_again(
     gateway.eventually(lambda: told == [2])
 
 
+def test_loads_of_the_copy_keep_their_distance(
+    gateway: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acl that admits a reader to many documents, one by one, has it loaded for each of them."""
+    monkeypatch.setattr("patching.client._follower._RELOAD_S", 3600.0)
+    gateway.put(a=1)
+    follower = gateway.follow()
+    waits: list[float] = []
+    monkeypatch.setattr(follower._stopping, "wait", waits.append)
+    for revision in (2, 3):
+        with gateway.changed:
+            hidden = {"action": "attributes", "patch": [], "base_revision": revision}
+            gateway.append([{"key": "a", "create_revision": 1} | hidden])
+            gateway.states.append({"a": revision})
+            gateway.changed.notify_all()
+        follower.wait_for(revision, WAIT_S)
+    assert follower.current().documents == {"a": 3}
+    assert max(waits) > 3000
+
+
 def test_repeated_commits_change_nothing(gateway: Followed) -> None:
     gateway.put(a=[])
     follower = gateway.follow()
